@@ -3,3 +3,24 @@
 
 //! Compare-and-exchange and its family on every CPU, also on CPUs that have none.
 #![no_std]
+
+#[expect(unsafe_code, reason = "backends: raw words, assembly, the interrupt flag")]
+mod arch;
+#[expect(unsafe_code, reason = "the typed word over the backends")]
+mod atomic;
+#[expect(unsafe_code, reason = "the unsafe contract of the backends")]
+mod contract;
+mod primitive;
+
+/// The backends by name. [`Native`] is the one this target uses.
+pub mod backend {
+    #[cfg(target_has_atomic = "ptr")]
+    pub use crate::arch::CoreAtomic;
+}
+
+pub use arch::Native;
+pub use atomic::Atomic;
+pub use contract::{Backend, LocalOps, Ops, Word};
+/// `core`'s own orderings, which exist also on targets where `core` has no atomics.
+pub use core::sync::atomic::Ordering;
+pub use primitive::{Bits, Integer, Primitive};

@@ -1,6 +1,19 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The `fastpath` command.
+//! The `fastpath` command: `run`, `bench` and `info`.
 
-fn main() {}
+mod args;
+mod bench;
+mod cmd;
+mod failure;
+mod terminal;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match args::parse().and_then(cmd::dispatch) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command line: what people and scripts may type. Stable.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::Failure;
+use crate::terminal;
+
+/// The Linux kernel's per-CPU fast paths for ordinary programs.
+#[derive(Debug, Parser)]
+#[command(name = "fastpath", version, propagate_version = true, subcommand_required = true, arg_required_else_help = false)]
+#[command(after_help = "Examples:
+  fastpath run -- python3 -c 'print(sum(range(10**6)))'   run a program on the per-CPU allocator
+  fastpath run --compare -- make -j4                      and say what it gained
+  fastpath bench slab --html slab.html                    what each fast path is worth on this machine
+  fastpath info                                           what this machine supports")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program on the per-CPU allocator
+    Run(RunArgs),
+    /// Measure the fast paths beside their alternatives
+    Bench(BenchArgs),
+    /// Show what this machine supports and which backend each part uses
+    Info(InfoArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "The exit status is the program's (128 + N if signal N ended it).
+
+Examples:
+  fastpath run -- python3 script.py
+  fastpath run --stats -- gcc -O2 -c file.c
+  fastpath run --compare 5 -- sqlite3 db.sqlite '.read query.sql'
+  fastpath run --stats-json stats.json -- redis-server --port 7000")]
+pub(crate) struct RunArgs {
+    /// Print the allocator's statistics of the whole process tree to stderr at the end
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Write the statistics to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats_json: Option<PathBuf>,
+    /// Run the program N times on the system's allocator and N times on ours, interleaved, and print a table of both
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) compare: Option<u32>,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// What `fastpath bench` can measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FamilyName {
+    /// Compare-and-exchange: native, generic with interrupts off, core's atomics
+    Cmpxchg,
+    /// Per-CPU operations on restartable sequences beside their alternatives
+    Percpu,
+    /// slab_test: allocate and free by size
+    Slab,
+    /// The saturating reference count beside plain atomics
+    Refcount,
+    /// The mutex with priority inheritance
+    Rtmutex,
+    /// Threads that open, read and close a file: reference counts in the kernel
+    OpenClose,
+    /// Every family
+    All,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:
+  fastpath bench                                    everything, as text
+  fastpath bench slab percpu --json a.json --html a.html
+  fastpath bench --quick all --json b.json          a first impression, under 20 s
+  fastpath bench compare a.json b.json              what changed; status 1 if a ratio got worse")]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<BenchAction>,
+    /// What to measure (everything if nothing is named)
+    #[arg(value_enum, value_name = "FAMILY")]
+    pub(crate) families: Vec<FamilyName>,
+    /// Write the results to FILE as JSON (docs/bench-schema.json)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// A first impression: fewer and shorter rounds, under 20 s for everything
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Keep the measuring thread on this CPU (a CPU this process may use is chosen otherwise)
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchAction {}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fastpath info
+  fastpath info --json | jq .rseq")]
+pub(crate) struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads the process's arguments. `--help` and `--version` print and end the process with status 0.
+///
+/// # Errors
+/// [`Failure::Usage`] with one line that says what is wrong and where help is.
+pub(crate) fn parse() -> Result<Cli, Failure> {
+    Cli::try_parse().or_else(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let text = error.render();
+            terminal::print(&if terminal::colour() { text.ansi().to_string() } else { text.to_string() })?;
+            let _: ExitCode = ExitCode::SUCCESS;
+            std::process::exit(0)
+        }
+        _ => Err(Failure::Usage(one_line(&error.render().to_string()))),
+    })
+}
+
+/// clap's message of several paragraphs as one line: what is wrong, its hint if it has one, where help is.
+fn one_line(message: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut help = "fastpath --help".to_owned();
+    for paragraph in message.split("\n\n") {
+        let text = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(problem) = text.strip_prefix("error: ") {
+            parts.push(problem.to_owned());
+        } else if let Some(usage) = text.strip_prefix("Usage: ") {
+            let command: Vec<&str> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+            help = format!("{} --help", command.join(" "));
+        } else if text.starts_with("tip: ") {
+            parts.push(text);
+        }
+    }
+    format!("{} (see {help})", parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::{Cli, one_line};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_usage_error_is_one_line() {
+        let message = "error: unexpected argument '--x' found\n\n  tip: a similar one exists: '--y'\n\nUsage: fastpath bench [OPTIONS]\n\nFor more information, try '--help'.\n";
+        assert_eq!(one_line(message), "unexpected argument '--x' found; tip: a similar one exists: '--y' (see fastpath bench --help)");
+    }
+}

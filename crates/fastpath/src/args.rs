@@ -15,7 +15,13 @@ use crate::terminal;
 
 /// The Linux kernel's per-CPU fast paths for ordinary programs.
 #[derive(Debug, Parser)]
-#[command(name = "fastpath", version, propagate_version = true, subcommand_required = true, arg_required_else_help = false)]
+#[command(
+    name = "fastpath",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = false
+)]
 #[command(after_help = "Examples:
   fastpath run -- python3 -c 'print(sum(range(10**6)))'   run a program on the per-CPU allocator
   fastpath run --compare -- make -j4                      and say what it gained
@@ -79,15 +85,12 @@ pub(crate) enum FamilyName {
 }
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:
   fastpath bench                                    everything, as text
   fastpath bench slab percpu --json a.json --html a.html
   fastpath bench --quick all --json b.json          a first impression, under 20 s
-  fastpath bench compare a.json b.json              what changed; status 1 if a ratio got worse")]
+")]
 pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    pub(crate) action: Option<BenchAction>,
     /// What to measure (everything if nothing is named)
     #[arg(value_enum, value_name = "FAMILY")]
     pub(crate) families: Vec<FamilyName>,
@@ -101,9 +104,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
 }
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchAction {}
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -140,7 +140,10 @@ fn one_line(message: &str) -> String {
         if let Some(problem) = text.strip_prefix("error: ") {
             parts.push(problem.to_owned());
         } else if let Some(usage) = text.strip_prefix("Usage: ") {
-            let command: Vec<&str> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+            let command: Vec<&str> = usage
+                .split(' ')
+                .take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase()))
+                .collect();
             help = format!("{} --help", command.join(" "));
         } else if text.starts_with("tip: ") {
             parts.push(text);
@@ -163,6 +166,9 @@ mod tests {
     #[test]
     fn a_usage_error_is_one_line() {
         let message = "error: unexpected argument '--x' found\n\n  tip: a similar one exists: '--y'\n\nUsage: fastpath bench [OPTIONS]\n\nFor more information, try '--help'.\n";
-        assert_eq!(one_line(message), "unexpected argument '--x' found; tip: a similar one exists: '--y' (see fastpath bench --help)");
+        assert_eq!(
+            one_line(message),
+            "unexpected argument '--x' found; tip: a similar one exists: '--y' (see fastpath bench --help)"
+        );
     }
 }

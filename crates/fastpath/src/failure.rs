@@ -40,6 +40,10 @@ impl Failure {
 impl From<io::Error> for Failure {
     /// Only for errors of our own output streams.
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe { Self::ReaderGone } else { Self::operation("cannot write the output", error) }
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::ReaderGone
+        } else {
+            Self::operation("cannot write the output", error)
+        }
     }
 }

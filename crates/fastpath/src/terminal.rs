@@ -13,7 +13,8 @@ const WIDTH_OF_A_PIPE: usize = 120;
 /// Columns that text on stdout may use: `COLUMNS` if it is set, else the terminal's width, else 120.
 pub(crate) fn width() -> usize {
     let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let width = wanted.or_else(|| terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0)));
+    let width = wanted
+        .or_else(|| terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0)));
     width.unwrap_or(WIDTH_OF_A_PIPE).max(20)
 }
 

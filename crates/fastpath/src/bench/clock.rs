@@ -35,6 +35,7 @@ impl Clock {
 
     /// Ticks now. Earlier instructions have completed.
     #[inline]
+    #[expect(clippy::unused_self, reason = "only someone with a calibrated clock may read it")]
     pub(crate) fn now(self) -> u64 {
         arch::read()
     }
@@ -63,12 +64,12 @@ impl Clock {
     }
 
     /// The counter's name.
-    pub(crate) const fn name(self) -> &'static str {
+    pub(crate) const fn name() -> &'static str {
         arch::NAME
     }
 
     /// True if a tick is what the seeds call a cycle.
-    pub(crate) const fn reads_cycles(self) -> bool {
+    pub(crate) const fn reads_cycles() -> bool {
         arch::reads_cycles()
     }
 }

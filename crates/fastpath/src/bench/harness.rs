@@ -22,7 +22,7 @@
 //!            .column("refcount", "RefCount")
 //!            .baseline("plain");
 //!        for threads in bench.thread_counts() {
-//!            bench.measure(&mut table, Row::number(threads), &mut [
+//!            bench.measure(&mut table, &Row::number(threads), &mut [
 //!                Candidate::concurrent("plain", threads, |_thread, n| for _ in 0..n { /* one operation */ }),
 //!                Candidate::concurrent("refcount", threads, |_thread, n| for _ in 0..n { /* one operation */ }),
 //!            ]);
@@ -139,12 +139,20 @@ impl<'a> Candidate<'a> {
     }
 
     /// `work(thread, n)` does the operation `n` times on each of `threads` threads, each pinned, all started together.
-    pub(crate) fn concurrent(column: &'static str, threads: usize, work: impl Fn(usize, u64) + Sync + 'a) -> Self {
+    pub(crate) fn concurrent(
+        column: &'static str,
+        threads: usize,
+        work: impl Fn(usize, u64) + Sync + 'a,
+    ) -> Self {
         Self { column, batch: None, run: Runner::Threads(threads, Box::new(work)) }
     }
 
     /// `work(clock, batch)` times itself and returns one value per table, each in the table's unit and per operation.
-    pub(crate) fn measured(column: &'static str, batch: u64, work: impl FnMut(Clock, u64) -> Vec<f64> + 'a) -> Self {
+    pub(crate) fn measured(
+        column: &'static str,
+        batch: u64,
+        work: impl FnMut(Clock, u64) -> Vec<f64> + 'a,
+    ) -> Self {
         Self { column, batch: Some(batch), run: Runner::Itself(Box::new(work)) }
     }
 
@@ -170,7 +178,8 @@ impl<'a> Candidate<'a> {
             return batch;
         }
         // Threads take a while to start: a longer batch keeps that small.
-        let wanted = clock.ticks(wanted) * if matches!(self.run, Runner::Threads(2.., _)) { 4.0 } else { 1.0 };
+        let wanted =
+            clock.ticks(wanted) * if matches!(self.run, Runner::Threads(2.., _)) { 4.0 } else { 1.0 };
         let mut batch = 64;
         loop {
             let taken = self.round(clock, cpus, batch)[0] * batch as f64;
@@ -189,7 +198,13 @@ impl<'a> Candidate<'a> {
 }
 
 /// Ticks per operation of the slowest of `threads` threads that each do `operations`, started together.
-fn together(clock: Clock, cpus: &[usize], threads: usize, operations: u64, work: &(dyn Fn(usize, u64) + Sync)) -> f64 {
+fn together(
+    clock: Clock,
+    cpus: &[usize],
+    threads: usize,
+    operations: u64,
+    work: &(dyn Fn(usize, u64) + Sync),
+) -> f64 {
     if threads == 1 {
         return clock.time(|| work(0, operations)) as f64 / operations as f64;
     }
@@ -254,8 +269,18 @@ impl NewTable {
     }
 
     /// Adds a column of another machine's figures: `source` says which, `figures` are row names and values.
-    pub(crate) fn reference(mut self, name: &str, title: &str, source: &str, figures: &[(String, f64)]) -> Self {
-        self.table.columns.push(Column { name: name.to_owned(), title: title.to_owned(), reference: Some(source.to_owned()) });
+    pub(crate) fn reference(
+        mut self,
+        name: &str,
+        title: &str,
+        source: &str,
+        figures: &[(String, f64)],
+    ) -> Self {
+        self.table.columns.push(Column {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            reference: Some(source.to_owned()),
+        });
         for (row, value) in figures {
             self.table.cells.push(Cell {
                 row: row.clone(),
@@ -291,7 +316,11 @@ impl NewTable {
     }
 
     fn push(&mut self, row: &str, column: &str, samples: Vec<f64>, batch: u64, ns_per_tick: f64) {
-        debug_assert!(self.table.columns.iter().any(|known| known.name == column), "{column} is no column of {}", self.table.name);
+        debug_assert!(
+            self.table.columns.iter().any(|known| known.name == column),
+            "{column} is no column of {}",
+            self.table.name
+        );
         let summary = Summary::of(&samples);
         self.table.cells.push(Cell {
             row: row.to_owned(),
@@ -340,7 +369,13 @@ impl Row {
 
 impl<'a> Session<'a> {
     /// A session for one family. `cpus` are those this process may use, the measuring thread's first.
-    pub(super) fn new(plan: Plan, clock: Clock, cpus: &'a [usize], progress: &'a Progress, family: &Family) -> Self {
+    pub(super) fn new(
+        plan: Plan,
+        clock: Clock,
+        cpus: &'a [usize],
+        progress: &'a Progress,
+        family: &Family,
+    ) -> Self {
         let family = report::Family {
             name: family.name.to_owned(),
             title: family.title.to_owned(),
@@ -370,22 +405,30 @@ impl<'a> Session<'a> {
     /// Numbers of threads worth measuring here: 1, 2, 4 ... up to the CPUs of this process, which come last.
     pub(crate) fn thread_counts(&self) -> Vec<usize> {
         let most = self.cpus.len();
-        let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
+        let mut counts: Vec<usize> =
+            std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
         counts.push(most);
         counts
     }
 
     /// Measures one row of one table.
-    pub(crate) fn measure(&mut self, table: &mut NewTable, row: Row, candidates: &mut [Candidate<'_>]) {
+    pub(crate) fn measure(&mut self, table: &mut NewTable, row: &Row, candidates: &mut [Candidate<'_>]) {
         self.measure_parts(&mut [table], row, candidates);
     }
 
     /// Measures one row of several tables at once, for candidates that time several parts of their work.
-    pub(crate) fn measure_parts(&mut self, tables: &mut [&mut NewTable], row: Row, candidates: &mut [Candidate<'_>]) {
+    pub(crate) fn measure_parts(
+        &mut self,
+        tables: &mut [&mut NewTable],
+        row: &Row,
+        candidates: &mut [Candidate<'_>],
+    ) {
         self.progress.step(&format!("{} {} {}", self.family.name, tables[0].table.name, row.name));
-        let batches: Vec<u64> = candidates.iter_mut().map(|one| one.prepare(self.clock, self.cpus, self.plan.batch)).collect();
+        let batches: Vec<u64> =
+            candidates.iter_mut().map(|one| one.prepare(self.clock, self.cpus, self.plan.batch)).collect();
         // samples[candidate][part][round]
-        let mut samples = vec![vec![Vec::with_capacity(self.plan.rounds as usize); tables.len()]; candidates.len()];
+        let mut samples =
+            vec![vec![Vec::with_capacity(self.plan.rounds as usize); tables.len()]; candidates.len()];
         for round in 0..self.plan.rounds as usize {
             for turn in 0..candidates.len() {
                 let at = (turn + round) % candidates.len();
@@ -423,7 +466,14 @@ impl<'a> Session<'a> {
             self.note(&format!("not measured: {title}"));
             return;
         }
-        self.family.targets.push(Target { name: name.to_owned(), title: title.to_owned(), value, limit, better, met });
+        self.family.targets.push(Target {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            value,
+            limit,
+            better,
+            met,
+        });
     }
 
     /// Adds a remark that is printed under the family's tables.

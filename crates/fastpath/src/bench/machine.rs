@@ -27,6 +27,7 @@ pub(crate) struct Machine {
     /// Kernel release.
     pub(crate) kernel: String,
     /// Whether it is a virtual machine.
+    #[expect(clippy::struct_field_names, reason = "its usual name")]
     pub(crate) virtual_machine: bool,
     /// The counter that figures in cycles come from.
     pub(crate) counter: String,
@@ -47,11 +48,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// Looks around. Takes some 60 ms for the counter's frequency.
     pub(crate) fn observe() -> Self {
-        Self::with_clock(Clock::calibrate(), None)
+        Self::with_clock(Clock::calibrate(), &pin::allowed(), None)
     }
 
-    /// Looks around, the counter being known.
-    pub(crate) fn with_clock(clock: Clock, pinned: Option<usize>) -> Self {
+    /// Looks around, the counter being known; `allowed` are the CPUs this process may use.
+    pub(crate) fn with_clock(clock: Clock, allowed: &[usize], pinned: Option<usize>) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = field(&cpuinfo, "flags").unwrap_or_default();
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -62,13 +63,13 @@ impl Machine {
                 .unwrap_or_else(|| "unknown".to_owned()),
             arch: std::env::consts::ARCH.to_owned(),
             online: line("/sys/devices/system/cpu/online").unwrap_or_else(|| "unknown".to_owned()),
-            allowed: pin::list(&pin::allowed()),
+            allowed: pin::list(allowed),
             pinned,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             virtual_machine: flags.split(' ').any(|flag| flag == "hypervisor"),
-            counter: clock.name().to_owned(),
+            counter: Clock::name().to_owned(),
             counter_hz: clock.hz().round(),
-            counter_is_cycles: clock.reads_cycles(),
+            counter_is_cycles: Clock::reads_cycles(),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0),
             huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
@@ -78,7 +79,8 @@ impl Machine {
     /// As text, one fact or two a line.
     pub(crate) fn lines(&self) -> Vec<String> {
         let kind = if self.virtual_machine { " (virtual machine)" } else { "" };
-        let pinned = self.pinned.map_or_else(|| "not pinned".to_owned(), |cpu| format!("pinned to CPU {cpu}"));
+        let pinned =
+            self.pinned.map_or_else(|| "not pinned".to_owned(), |cpu| format!("pinned to CPU {cpu}"));
         let governor = self.governor.as_deref().unwrap_or("none to see");
         vec![
             format!("{}, {}{kind}", self.cpu, self.arch),
@@ -96,7 +98,10 @@ impl Machine {
 
 /// The value of the first `name : value` line of a file like /proc/cpuinfo.
 fn field(text: &str, name: &str) -> Option<String> {
-    text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
 }
 
 /// The first line of a file.
@@ -117,6 +122,9 @@ mod tests {
     fn kernel_files_are_read() {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("none"), None);
-        assert_eq!(field("processor\t: 0\nmodel name\t: Foo @ 2GHz\n", "model name").as_deref(), Some("Foo @ 2GHz"));
+        assert_eq!(
+            field("processor\t: 0\nmodel name\t: Foo @ 2GHz\n", "model name").as_deref(),
+            Some("Foo @ 2GHz")
+        );
     }
 }

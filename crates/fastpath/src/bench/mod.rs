@@ -7,6 +7,7 @@
 mod arch;
 mod clock;
 mod cmpxchg;
+#[allow(dead_code, reason = "what the harness offers families, whether or not one uses it in this build")]
 pub(crate) mod harness;
 pub(crate) mod machine;
 pub(crate) mod pin;
@@ -25,10 +26,15 @@ use crate::failure::Failure;
 pub(crate) const FAMILIES: &[Family] = &[cmpxchg::FAMILY];
 
 /// Measures `families` with the calling thread kept on the first of `cpus`.
-pub(crate) fn measure(families: &[&Family], quick: bool, cpus: &[usize], command: Vec<String>) -> Result<Report, Failure> {
+pub(crate) fn measure(
+    families: &[&Family],
+    quick: bool,
+    cpus: &[usize],
+    command: Vec<String>,
+) -> Result<Report, Failure> {
     let plan = Plan::new(quick);
     let clock = clock::Clock::calibrate();
-    let pinned = pin::to(cpus[0]).then(|| pin::current());
+    let pinned = pin::to(cpus[0]).then(pin::current);
     let mut report = Report {
         format: report::FORMAT.to_owned(),
         version: report::VERSION,
@@ -36,7 +42,7 @@ pub(crate) fn measure(families: &[&Family], quick: bool, cpus: &[usize], command
         command,
         started: utc_now(),
         quick,
-        machine: machine::Machine::with_clock(clock, pinned),
+        machine: machine::Machine::with_clock(clock, cpus, pinned),
         families: Vec::new(),
     };
     let progress = Progress::new(families.iter().map(|family| family.steps).sum());
@@ -48,7 +54,8 @@ pub(crate) fn measure(families: &[&Family], quick: bool, cpus: &[usize], command
 
 /// The time now, as in 2026-11-30T12:00:00Z.
 fn utc_now() -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     utc(since)
 }
 

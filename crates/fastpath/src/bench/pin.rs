@@ -10,7 +10,8 @@ use crate::failure::Failure;
 /// The CPUs this process may use, in order. CPU 0 if the system does not tell.
 pub(crate) fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).ok();
-    let cpus: Vec<usize> = set.map_or_else(Vec::new, |set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect());
+    let cpus: Vec<usize> =
+        set.map_or_else(Vec::new, |set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect());
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
@@ -31,7 +32,10 @@ pub(crate) fn choose(wanted: Option<usize>) -> Result<Vec<usize>, Failure> {
     let at = match wanted {
         None => cpus.len() - 1,
         Some(cpu) => cpus.iter().position(|allowed| *allowed == cpu).ok_or_else(|| {
-            Failure::Usage(format!("--cpu {cpu}: this process may not use that CPU; it may use {}", list(&cpus)))
+            Failure::Usage(format!(
+                "--cpu {cpu}: this process may not use that CPU; it may use {}",
+                list(&cpus)
+            ))
         })?,
     };
     cpus.swap(0, at);
@@ -48,8 +52,10 @@ pub(crate) fn list(cpus: &[usize]) -> String {
     let mut sorted = cpus.to_vec();
     sorted.sort_unstable();
     let runs = sorted.chunk_by(|a, b| a + 1 == *b);
-    let text: Vec<String> = runs
-        .map(|run| if run.len() == 1 { run[0].to_string() } else { format!("{}-{}", run[0], run[run.len() - 1]) })
+    let text: Vec<String> =
+        runs.map(|run| {
+            if run.len() == 1 { run[0].to_string() } else { format!("{}-{}", run[0], run[run.len() - 1]) }
+        })
         .collect();
     text.join(",")
 }

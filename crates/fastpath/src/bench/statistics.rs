@@ -32,7 +32,8 @@ impl Summary {
 
 /// The ratio of two candidates of which round `i` ran in the same moment.
 pub(crate) fn paired_ratio(samples: &[f64], baseline: &[f64]) -> Ratio {
-    let ratios: Vec<f64> = samples.iter().zip(baseline).filter(|(_, base)| **base != 0.0).map(|(a, b)| a / b).collect();
+    let ratios: Vec<f64> =
+        samples.iter().zip(baseline).filter(|(_, base)| **base != 0.0).map(|(a, b)| a / b).collect();
     let summary = Summary::of(&ratios);
     Ratio { median: summary.median, q1: summary.q1, q3: summary.q3 }
 }
@@ -55,8 +56,8 @@ mod tests {
         let summary = Summary::of(&[5.0, 1.0, 3.0, 2.0, 4.0]);
         assert_eq!(summary, Summary { min: 1.0, q1: 2.0, median: 3.0, q3: 4.0, max: 5.0 });
         assert!((summary.spread() - 2.0 / 3.0).abs() < 1e-12);
-        assert_eq!(Summary::of(&[1.0, 2.0]).median, 1.5);
-        assert_eq!(Summary::of(&[]).max, 0.0);
+        assert_eq!(Summary::of(&[1.0, 2.0]), Summary { min: 1.0, q1: 1.25, median: 1.5, q3: 1.75, max: 2.0 });
+        assert_eq!(Summary::of(&[]), Summary { min: 0.0, q1: 0.0, median: 0.0, q3: 0.0, max: 0.0 });
     }
 
     #[test]

@@ -62,7 +62,15 @@ pub(crate) fn table(table: &Table, width: usize) -> String {
 
 /// One line per cell: median, minimum, spread, nanoseconds, ratio.
 fn detailed(table: &Table, width: usize) -> String {
-    let mut grid = vec![vec![table.axis.clone(), "by".to_owned(), "median".into(), "min".into(), "spread".into(), "ns".into(), "ratio".into()]];
+    let mut grid = vec![vec![
+        table.axis.clone(),
+        "by".to_owned(),
+        "median".into(),
+        "min".into(),
+        "spread".into(),
+        "ns".into(),
+        "ratio".into(),
+    ]];
     for row in &table.rows {
         let mut name = row.name.as_str();
         for column in &table.columns {
@@ -84,7 +92,11 @@ fn detailed(table: &Table, width: usize) -> String {
 
 /// Rows by columns, `median` and the minimum behind it where there is more than one round.
 fn matrix(table: &Table, width: usize) -> String {
-    let mut grid = vec![std::iter::once(table.axis.clone()).chain(table.columns.iter().map(|column| column.title.clone())).collect::<Vec<_>>()];
+    let mut grid = vec![
+        std::iter::once(table.axis.clone())
+            .chain(table.columns.iter().map(|column| column.title.clone()))
+            .collect::<Vec<_>>(),
+    ];
     for row in &table.rows {
         let cells = table.columns.iter().map(|column| match table.cell(&row.name, &column.name) {
             Some(cell) if cell.rounds > 1 => format!("{} ({})", figure(cell.median), figure(cell.min)),
@@ -94,10 +106,15 @@ fn matrix(table: &Table, width: usize) -> String {
         grid.push(std::iter::once(row.name.clone()).chain(cells).collect());
     }
     let mut out = aligned(&grid, 1, width);
-    let spreads: Vec<f64> = table.cells.iter().filter(|cell| cell.rounds > 1).map(|cell| cell.spread).collect();
+    let spreads: Vec<f64> =
+        table.cells.iter().filter(|cell| cell.rounds > 1).map(|cell| cell.spread).collect();
     if let Some(worst) = spreads.iter().copied().max_by(f64::total_cmp) {
         let typical = super::statistics::Summary::of(&spreads).median;
-        let text = format!("median (min) of the rounds; spread {:.0}% typically, {:.0}% at worst", typical * 100.0, worst * 100.0);
+        let text = format!(
+            "median (min) of the rounds; spread {:.0}% typically, {:.0}% at worst",
+            typical * 100.0,
+            worst * 100.0
+        );
         out.push_str(&terminal::wrap(&text, "  ", width));
     }
     out
@@ -112,21 +129,25 @@ fn aligned(grid: &[Vec<String>], left: usize, width: usize) -> String {
     let heads: Vec<Vec<String>> = (0..columns)
         .map(|column| {
             let longest_word = grid[0][column].split(' ').map(len).max().unwrap_or(0);
-            terminal::wrap(&grid[0][column], "", body(column).max(longest_word).max(8)).lines().map(str::to_owned).collect()
+            terminal::wrap(&grid[0][column], "", body(column).max(longest_word).max(8))
+                .lines()
+                .map(str::to_owned)
+                .collect()
         })
         .collect();
-    let widths: Vec<usize> =
-        (0..columns).map(|column| heads[column].iter().map(|line| len(line)).max().unwrap_or(0).max(body(column))).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| heads[column].iter().map(|line| len(line)).max().unwrap_or(0).max(body(column)))
+        .collect();
     let fixed: usize = 2 + widths[..left].iter().map(|width| width + 2).sum::<usize>();
     // Which columns share a block of lines.
     let mut blocks: Vec<Vec<usize>> = Vec::new();
     let mut room = 0;
-    for column in left..columns {
-        if blocks.is_empty() || room < widths[column] + 2 {
+    for (column, &needed) in widths.iter().enumerate().skip(left) {
+        if blocks.is_empty() || room < needed + 2 {
             blocks.push(Vec::new());
-            room = width.saturating_sub(fixed).max(widths[column] + 2);
+            room = width.saturating_sub(fixed).max(needed + 2);
         }
-        room -= widths[column] + 2;
+        room -= needed + 2;
         if let Some(block) = blocks.last_mut() {
             block.push(column);
         }
@@ -136,15 +157,18 @@ fn aligned(grid: &[Vec<String>], left: usize, width: usize) -> String {
         let shown: Vec<usize> = (0..left).chain(block).collect();
         let height = shown.iter().map(|column| heads[*column].len()).max().unwrap_or(0);
         let head_lines = (0..height).map(|line| {
-            let text = |column: usize| (line + heads[column].len()).checked_sub(height).and_then(|at| heads[column].get(at));
+            let text = |column: usize| {
+                (line + heads[column].len()).checked_sub(height).and_then(|at| heads[column].get(at))
+            };
             shown.iter().map(|column| text(*column).cloned().unwrap_or_default()).collect::<Vec<_>>()
         });
-        let body_lines = grid[1..].iter().map(|line| shown.iter().map(|column| line[*column].clone()).collect());
+        let body_lines =
+            grid[1..].iter().map(|line| shown.iter().map(|column| line[*column].clone()).collect());
         for line in head_lines.chain(body_lines) {
             let mut text = String::from("  ");
             for (cell, column) in line.iter().zip(&shown) {
                 let pad = " ".repeat(widths[*column] - len(cell));
-                text.push_str(&if *column < left { format!("{cell}{pad}  ") } else { format!("{pad}{cell}  ") });
+                text.extend(if *column < left { [cell, pad.as_str(), "  "] } else { [&pad, cell, "  "] });
             }
             out.push_str(text.trim_end());
             out.push('\n');
@@ -177,19 +201,24 @@ mod tests {
 
     #[test]
     fn figures_have_about_three_digits() {
-        let shown: Vec<String> = [0.5, 4.567, 45.67, 456.7, 12345.0, 2.5e6, 3e9, f64::NAN].into_iter().map(figure).collect();
+        let shown: Vec<String> =
+            [0.5, 4.567, 45.67, 456.7, 12345.0, 2.5e6, 3e9, f64::NAN].into_iter().map(figure).collect();
         assert_eq!(shown, ["0.50", "4.57", "45.7", "457", "12345", "2.50M", "3.00G", "-"]);
     }
 
     #[test]
     fn a_wide_table_is_broken_into_blocks_that_fit() {
-        let grid: Vec<Vec<String>> = (0..3).map(|row| (0..9).map(|column| format!("r{row}c{column}")).collect()).collect();
+        let grid: Vec<Vec<String>> =
+            (0..3).map(|row| (0..9).map(|column| format!("r{row}c{column}")).collect()).collect();
         let narrow = aligned(&grid, 1, 30);
         assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");
         for column in 0..9 {
             assert!(narrow.contains(&format!("r2c{column}")), "column {column} is there");
         }
-        assert!(narrow.lines().filter(|line| line.contains("r1c0")).count() > 1, "each block repeats the row's name");
+        assert!(
+            narrow.lines().filter(|line| line.contains("r1c0")).count() > 1,
+            "each block repeats the row's name"
+        );
         assert_eq!(aligned(&grid, 1, 200).lines().count(), 3);
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 
 use crate::args::{BenchArgs, FamilyName};
 use crate::bench::harness::Family;
@@ -17,9 +17,6 @@ use crate::terminal;
 
 /// Runs the families that were asked for.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    if let Some(action) = &args.action {
-        return match *action {};
-    }
     let families = chosen(&args.families)?;
     let cpus = pin::choose(args.cpu)?;
     // A file that cannot be written is said before the minutes of measuring, not after.
@@ -37,20 +34,27 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 
 /// The report as JSON text.
 fn json(report: &Report) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::operation("cannot write JSON", error))?;
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::operation("cannot write JSON", error))?;
     Ok(text + "\n")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::operation(format!("cannot write {}", path.display()), error))
+    fs::write(path, text)
+        .map_err(|error| Failure::operation(format!("cannot write {}", path.display()), error))
 }
 
 /// The families of these names, in the order they are run.
 fn chosen(names: &[FamilyName]) -> Result<Vec<&'static Family>, Failure> {
     let all = names.is_empty() || names.contains(&FamilyName::All);
-    let wanted: Vec<String> =
-        names.iter().filter_map(|name| name.to_possible_value()).map(|value| value.get_name().to_owned()).collect();
-    if !all && let Some(missing) = wanted.iter().find(|name| !FAMILIES.iter().any(|family| family.name == *name)) {
+    let wanted: Vec<String> = names
+        .iter()
+        .filter_map(ValueEnum::to_possible_value)
+        .map(|value| value.get_name().to_owned())
+        .collect();
+    if !all
+        && let Some(missing) = wanted.iter().find(|name| !FAMILIES.iter().any(|family| family.name == *name))
+    {
         return Err(Failure::Operation(format!("this build has no benchmark {missing}")));
     }
     Ok(FAMILIES.iter().filter(|family| all || wanted.iter().any(|name| name == family.name)).collect())

@@ -14,7 +14,8 @@ use crate::terminal;
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let machine = Machine::observe();
     if args.json {
-        let text = serde_json::to_string_pretty(&machine).map_err(|error| Failure::operation("cannot write JSON", error))?;
+        let text = serde_json::to_string_pretty(&machine)
+            .map_err(|error| Failure::operation("cannot write JSON", error))?;
         terminal::print(&format!("{text}\n"))?;
     } else {
         terminal::print(&machine.lines().join("\n"))?;

@@ -23,10 +23,14 @@ fn candidates_take_turns_and_the_first_one_changes() {
     let progress = Progress::silent();
     let mut bench = session(&progress, &[0]);
     let mut table = NewTable::new("t", "t", Unit::Cycles).column("a", "a").column("b", "b");
-    bench.measure(&mut table, Row::named("row"), &mut [
-        Candidate::new("a", |_| order.borrow_mut().push('a')).batch(1),
-        Candidate::new("b", |_| order.borrow_mut().push('b')).batch(1),
-    ]);
+    bench.measure(
+        &mut table,
+        &Row::named("row"),
+        &mut [
+            Candidate::new("a", |_| order.borrow_mut().push('a')).batch(1),
+            Candidate::new("b", |_| order.borrow_mut().push('b')).batch(1),
+        ],
+    );
     // Two warm-ups, then the rounds.
     assert_eq!(order.borrow().iter().collect::<String>(), "ab".to_owned() + "abbaabbaab");
 }
@@ -35,19 +39,30 @@ fn candidates_take_turns_and_the_first_one_changes() {
 fn statistics_ratios_and_units_reach_the_cells() {
     let progress = Progress::silent();
     let mut bench = session(&progress, &[0]);
-    let mut first = NewTable::new("first", "t", Unit::Cycles).column("base", "b").column("other", "o").baseline("base");
-    let mut second = NewTable::new("second", "t", Unit::Nanoseconds).column("base", "b").column("other", "o").axis("size", Scale::Log);
+    let mut first =
+        NewTable::new("first", "t", Unit::Cycles).column("base", "b").column("other", "o").baseline("base");
+    let mut second = NewTable::new("second", "t", Unit::Nanoseconds)
+        .column("base", "b")
+        .column("other", "o")
+        .axis("size", Scale::Log);
     // The first call is the warm-up; then five rounds.
     let values = Cell::new(0.0);
     let next = || {
         values.set(values.get() + 1.0);
         values.get()
     };
-    bench.measure_parts(&mut [&mut first, &mut second], Row::number(8), &mut [
-        Candidate::measured("base", 10, |_, n| vec![2.0, n as f64]),
-        Candidate::measured("other", 10, |_, _| vec![next(), 4.0]),
-    ]);
-    assert!((first.ratio("8", "other", "base") - 2.0).abs() < 1e-12, "rounds 2 to 6 over 2, the median is 4 / 2");
+    bench.measure_parts(
+        &mut [&mut first, &mut second],
+        &Row::number(8),
+        &mut [
+            Candidate::measured("base", 10, |_, n| vec![2.0, n as f64]),
+            Candidate::measured("other", 10, |_, _| vec![next(), 4.0]),
+        ],
+    );
+    assert!(
+        (first.ratio("8", "other", "base") - 2.0).abs() < 1e-12,
+        "rounds 2 to 6 over 2, the median is 4 / 2"
+    );
     assert!(first.ratio("8", "other", "missing").is_nan());
     bench.add(first);
     bench.add(second);
@@ -73,7 +88,7 @@ fn every_thread_does_its_operations() {
     let work = |thread: usize, n: u64| {
         done[thread].fetch_add(n, Ordering::Relaxed);
     };
-    bench.measure(&mut table, Row::number(3), &mut [Candidate::concurrent("a", 3, work).batch(100)]);
+    bench.measure(&mut table, &Row::number(3), &mut [Candidate::concurrent("a", 3, work).batch(100)]);
     for count in &done {
         assert_eq!(count.load(Ordering::Relaxed), 100 * u64::from(PLAN.rounds + 1));
     }
@@ -104,7 +119,10 @@ fn targets_are_judged_both_ways() {
     bench.target("d", "d", 9.9, Bound::AtLeast(10.0));
     bench.target("e", "e", f64::NAN, Bound::AtLeast(10.0));
     let report = bench.finish(&NOTHING).unwrap();
-    assert_eq!(report.targets.iter().map(|target| target.met).collect::<Vec<_>>(), [true, false, true, false]);
+    assert_eq!(
+        report.targets.iter().map(|target| target.met).collect::<Vec<_>>(),
+        [true, false, true, false]
+    );
     assert_eq!(report.notes, ["not measured: e"]);
 }
 

@@ -5,7 +5,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -123,8 +122,8 @@ pub(crate) fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().or_else(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
-            terminal::print(&if terminal::colour() { text.ansi().to_string() } else { text.to_string() })?;
-            let _: ExitCode = ExitCode::SUCCESS;
+            let text = if terminal::colour() { text.ansi().to_string() } else { text.to_string() };
+            terminal::print(&format!("{}\n", text.trim_end()))?;
             std::process::exit(0)
         }
         _ => Err(Failure::Usage(one_line(&error.render().to_string()))),

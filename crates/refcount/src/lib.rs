@@ -1,5 +1,16 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Saturating reference counts, and an Arc that cannot be overflowed into a use-after-free.
+#![doc = include_str!("../README.md")]
 #![no_std]
+
+#[cfg(feature = "std")]
+extern crate std;
+
+mod counter;
+mod event;
+mod lock;
+mod sync;
+
+pub use counter::{MAX, RefCount, SATURATED};
+pub use event::{Event, Hook, Warning, clear_warn_once, set_warn_hook};

@@ -13,6 +13,7 @@
 
 #[cfg(feature = "std")]
 mod record;
+pub mod refcount_suite;
 
 #[cfg(feature = "std")]
 pub use record::{case, explored, skip};

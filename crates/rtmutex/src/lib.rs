@@ -9,3 +9,9 @@
 #![no_std]
 
 pub mod kernel;
+
+#[cfg(all(feature = "linux", target_os = "linux"))]
+extern crate std;
+
+#[cfg(all(feature = "linux", target_os = "linux"))]
+pub mod linux;

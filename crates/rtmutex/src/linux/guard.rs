@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Guards: the proof that the calling thread owns a lock.
+
+#![expect(unsafe_code, reason = "a guard dereferences the data of the lock it owns")]
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use std::thread;
+
+use super::error::UnlockError;
+use super::mutex::RtMutex;
+use super::protocol::Refusal;
+use super::raw::{CLOSED, POISONED, REMARKABLE, RawRtMutex, STRICT_RECOVERY};
+
+/// Ownership of a raw lock, released on drop. Both guards are made of it.
+struct Hold<'a> {
+    raw: &'a RawRtMutex,
+    /// The id the lock was taken under. In a forked child it is the parent's, as the word is.
+    me: u32,
+    /// Whether the thread was unwinding when it took the lock: such a guard does not poison.
+    panicking: bool,
+}
+
+impl Hold<'_> {
+    #[inline(always)]
+    fn release(&self) -> Result<(), Refusal> {
+        if (!self.panicking && thread::panicking()) || self.raw.flags() & REMARKABLE != 0 {
+            self.leave_remark();
+        }
+        self.raw.unlock(self.me)
+    }
+
+    /// Before a release out of the ordinary: a panic poisons, and an unrepaired lock closes if it is a strict one.
+    #[cold]
+    fn leave_remark(&self) {
+        if !self.panicking && thread::panicking() {
+            self.raw.set_flag(POISONED);
+        } else if self.raw.options() & STRICT_RECOVERY != 0 && self.raw.flags() & POISONED != 0 {
+            self.raw.set_flag(CLOSED);
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // A release that the kernel refuses leaves nothing to undo; `unlock` on the guard reports it.
+        let _ = self.release();
+    }
+}
+
+/// Access to the data of a locked [`RtMutex`]; dropping it unlocks.
+///
+/// It is not `Send`: the kernel knows the owner by its thread id.
+#[must_use = "the mutex unlocks as soon as the guard is dropped"]
+pub struct RtMutexGuard<'a, T: ?Sized> {
+    hold: Hold<'a>,
+    mutex: &'a RtMutex<T>,
+    not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared guard gives `&T` and nothing else.
+unsafe impl<T: ?Sized + Sync> Sync for RtMutexGuard<'_, T> {}
+
+impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
+    /// # Safety
+    ///
+    /// The calling thread owns `mutex`, acquired under the id `me`, and no other guard for it exists.
+    #[inline(always)]
+    pub(super) unsafe fn new(mutex: &'a RtMutex<T>, me: u32, panicking: bool) -> Self {
+        Self { hold: Hold { raw: mutex.raw(), me, panicking }, mutex, not_send: PhantomData }
+    }
+
+    /// The mutex this guard belongs to.
+    #[inline(always)]
+    pub(super) fn mutex(&self) -> &'a RtMutex<T> {
+        self.mutex
+    }
+
+    /// Gives up the guard but not the lock: for a condition variable, which releases it in its own way.
+    pub(super) fn into_parts(self) -> (&'a RtMutex<T>, u32, bool) {
+        let parts = (self.mutex, self.hold.me, self.hold.panicking);
+        mem::forget(self);
+        parts
+    }
+
+    /// Declares the data repaired after [`LockError::OwnerDied`](super::LockError::OwnerDied).
+    ///
+    /// ```
+    /// use fastpath_rtmutex::linux::{LockError, RtMutex, RtMutexGuard};
+    ///
+    /// let lock = RtMutex::new(vec![1, 2, 3]);
+    /// std::thread::scope(|scope| {
+    ///     // This thread ends without releasing.
+    ///     scope.spawn(|| std::mem::forget(lock.lock().unwrap()));
+    /// });
+    /// match lock.lock() {
+    ///     Err(LockError::OwnerDied(mut guard)) => {
+    ///         guard.clear();
+    ///         RtMutexGuard::make_consistent(&mut guard);
+    ///     }
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// assert!(lock.lock().is_ok());
+    /// ```
+    #[doc(alias = "pthread_mutex_consistent")]
+    pub fn make_consistent(this: &mut Self) {
+        this.hold.raw.clear_flag(POISONED);
+    }
+
+    /// Unlocks, and says whether the kernel agreed.
+    ///
+    /// # Errors
+    ///
+    /// [`UnlockError`] if the word no longer names this thread: somebody wrote over it.
+    ///
+    /// ```
+    /// use fastpath_rtmutex::linux::{RtMutex, RtMutexGuard};
+    /// let lock = RtMutex::new(0);
+    /// RtMutexGuard::unlock(lock.lock().unwrap()).unwrap();
+    /// ```
+    pub fn unlock(this: Self) -> Result<(), UnlockError> {
+        let result = this.hold.release();
+        mem::forget(this);
+        result.map_err(UnlockError::from_refusal)
+    }
+
+    /// A guard for a part of the data.
+    ///
+    /// ```
+    /// use fastpath_rtmutex::linux::{RtMutex, RtMutexGuard};
+    /// let lock = RtMutex::new((1, "one"));
+    /// let name = RtMutexGuard::map(lock.lock().unwrap(), |pair| &mut pair.1);
+    /// assert_eq!(*name, "one");
+    /// ```
+    pub fn map<U: ?Sized, F>(mut this: Self, f: F) -> MappedRtMutexGuard<'a, U>
+    where
+        F: FnOnce(&mut T) -> &mut U,
+    {
+        let value = NonNull::from(f(&mut *this));
+        let Self { hold, .. } = this;
+        MappedRtMutexGuard { hold, value, variance: PhantomData }
+    }
+
+    /// A guard for a part of the data that may not exist.
+    ///
+    /// # Errors
+    ///
+    /// The guard itself if `f` says that there is no such part.
+    ///
+    /// ```
+    /// use fastpath_rtmutex::linux::{RtMutex, RtMutexGuard};
+    /// let lock = RtMutex::new(vec![1, 2, 3]);
+    /// let third = RtMutexGuard::filter_map(lock.lock().unwrap(), |list| list.get_mut(2));
+    /// assert_eq!(*third.unwrap(), 3);
+    /// ```
+    pub fn filter_map<U: ?Sized, F>(mut this: Self, f: F) -> Result<MappedRtMutexGuard<'a, U>, Self>
+    where
+        F: FnOnce(&mut T) -> Option<&mut U>,
+    {
+        match f(&mut *this).map(NonNull::from) {
+            Some(value) => {
+                let Self { hold, .. } = this;
+                Ok(MappedRtMutexGuard { hold, value, variance: PhantomData })
+            }
+            None => Err(this),
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for RtMutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard owns the lock, so nobody else reaches the data, and it is borrowed as long as the guard is.
+        unsafe { &*self.mutex.data_ptr() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for RtMutexGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        unsafe { &mut *self.mutex.data_ptr() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RtMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for RtMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Access to a part of the data of a locked [`RtMutex`], made by [`RtMutexGuard::map`]; dropping it unlocks.
+///
+/// It cannot wait on a condition variable: whoever gets the lock meanwhile could remove the part it points to.
+#[must_use = "the mutex unlocks as soon as the guard is dropped"]
+pub struct MappedRtMutexGuard<'a, U: ?Sized> {
+    hold: Hold<'a>,
+    value: NonNull<U>,
+    /// Invariant in `U`, as a mutable reference is, and not `Send`.
+    variance: PhantomData<(&'a mut U, *mut ())>,
+}
+
+// SAFETY: a shared guard gives `&U` and nothing else.
+unsafe impl<U: ?Sized + Sync> Sync for MappedRtMutexGuard<'_, U> {}
+
+impl<'a, U: ?Sized> MappedRtMutexGuard<'a, U> {
+    /// A guard for a part of this part.
+    pub fn map<V: ?Sized, F>(mut this: Self, f: F) -> MappedRtMutexGuard<'a, V>
+    where
+        F: FnOnce(&mut U) -> &mut V,
+    {
+        let value = NonNull::from(f(&mut *this));
+        let Self { hold, .. } = this;
+        MappedRtMutexGuard { hold, value, variance: PhantomData }
+    }
+
+    /// A guard for a part of this part that may not exist.
+    ///
+    /// # Errors
+    ///
+    /// The guard itself if `f` says that there is no such part.
+    pub fn filter_map<V: ?Sized, F>(mut this: Self, f: F) -> Result<MappedRtMutexGuard<'a, V>, Self>
+    where
+        F: FnOnce(&mut U) -> Option<&mut V>,
+    {
+        match f(&mut *this).map(NonNull::from) {
+            Some(value) => {
+                let Self { hold, .. } = this;
+                Ok(MappedRtMutexGuard { hold, value, variance: PhantomData })
+            }
+            None => Err(this),
+        }
+    }
+}
+
+impl<U: ?Sized> Deref for MappedRtMutexGuard<'_, U> {
+    type Target = U;
+
+    fn deref(&self) -> &U {
+        // SAFETY: the pointer came from the data of the lock this guard owns, which nobody else reaches meanwhile.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<U: ?Sized> DerefMut for MappedRtMutexGuard<'_, U> {
+    fn deref_mut(&mut self) -> &mut U {
+        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<U: ?Sized + fmt::Debug> fmt::Debug for MappedRtMutexGuard<'_, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<U: ?Sized + fmt::Display> fmt::Display for MappedRtMutexGuard<'_, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

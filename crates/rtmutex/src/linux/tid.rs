@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The calling thread's id, cached, and right after fork.
+//!
+//! Asking the kernel costs a system call (200 ns), so each thread keeps its id in thread-local storage. A child made by
+//! fork has one thread, with a new id and its parent's thread-local storage: a cache that only looks there would lock
+//! under the parent's id. So the cache is valid only while its epoch equals the process's, and the process's epoch lives
+//! on a page of its own that the kernel hands to a child filled with zeroes (`MADV_WIPEONFORK`, Linux 4.14). That also
+//! covers a bare `fork`, `clone` or `clone3` system call that no library knows of. Where the kernel refuses the advice,
+//! a `pthread_atfork` handler resets the epoch instead, and a bare system call is not noticed.
+//!
+//! | thread's epoch | process's epoch | meaning |
+//! |---|---|---|
+//! | never | 0 | nobody has asked yet |
+//! | never | n | this thread has not asked yet |
+//! | n | n | the cached id is right |
+//! | n | 0 | this is a forked child, and nobody has asked in it yet |
+//! | n | m > n | this thread lived through a fork, and another thread of the child has asked before it |
+//!
+//! Epochs come from a counter in ordinary memory, which a child inherits: along each line of descent they only grow, so
+//! an epoch that a thread keeps from an ancestor is never handed out again.
+//!
+//! Not covered: a child that shares its parent's memory (`vfork`, `CLONE_VM` without new thread-local storage) and locks
+//! before it calls exec. It may only call async-signal-safe functions, and locking is none.
+
+#![expect(unsafe_code, reason = "registers a page and a handler with the kernel and the C library")]
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread_local;
+
+use super::backend;
+
+/// The largest page size of the architectures Linux runs on in practice, so that the epoch has its page for itself.
+#[cfg(any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "loongarch64"))]
+#[repr(C, align(65536))]
+struct EpochPage(AtomicU32, [u8; 65532]);
+
+/// The process's epoch, alone on its page. Zero-initialised statics lie in anonymous private memory, page for page.
+#[cfg(not(any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "loongarch64")))]
+#[repr(C, align(4096))]
+struct EpochPage(AtomicU32, [u8; 4092]);
+
+static EPOCH: EpochPage = EpochPage(AtomicU32::new(0), [0; size_of::<EpochPage>() - 4]);
+
+/// The last epoch handed out in this line of descent.
+static LAST_EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// The epoch of a thread that has not asked yet. No process ever has it, so one comparison serves for everything.
+const NEVER: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Cached {
+    epoch: u32,
+    tid: u32,
+    /// The id this thread had before the last fork it lived through, else 0.
+    before_fork: u32,
+}
+
+thread_local! {
+    static CACHED: Cell<Cached> = const { Cell::new(Cached { epoch: NEVER, tid: 0, before_fork: 0 }) };
+}
+
+/// The calling thread's id: one comparison when it is cached.
+#[inline(always)]
+pub(super) fn current() -> u32 {
+    let cached = CACHED.get();
+    // ORDERING: Relaxed, nothing is published through the epoch; a thread compares it with what it stored itself.
+    if cached.epoch != EPOCH.0.load(Ordering::Relaxed) {
+        return ask();
+    }
+    cached.tid
+}
+
+/// The id the calling thread had before the last fork it lived through, 0 if there was none.
+pub(super) fn before_fork() -> u32 {
+    current();
+    CACHED.get().before_fork
+}
+
+#[cold]
+#[inline(never)]
+fn ask() -> u32 {
+    prepare();
+    let tid = backend::gettid();
+    let epoch = process_epoch();
+    let old = CACHED.get();
+    let before_fork = if old.epoch == NEVER { 0 } else { old.tid };
+    CACHED.set(Cached { epoch, tid, before_fork });
+    tid
+}
+
+/// The process's epoch; the first caller in a process sets it.
+fn process_epoch() -> u32 {
+    // ORDERING: Relaxed, see `current`.
+    let epoch = EPOCH.0.load(Ordering::Relaxed);
+    if epoch != 0 {
+        return epoch;
+    }
+    // ORDERING: Relaxed, the counter orders nothing; only its values matter.
+    let mine = LAST_EPOCH.fetch_add(1, Ordering::Relaxed).wrapping_add(1).clamp(1, NEVER - 1);
+    // ORDERING: Relaxed, see `current`.
+    match EPOCH.0.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => mine,
+        Err(other) => other,
+    }
+}
+
+/// Makes sure that a fork will be noticed. Runs before the first id is cached, so no cached id escapes it.
+///
+/// Two threads may both do it, which is harmless; a `Once` would leave a child hanging that was forked meanwhile.
+fn prepare() {
+    static PREPARED: AtomicBool = AtomicBool::new(false);
+    // ORDERING: Acquire pairs with the Release below: whoever skips the preparation knows that it is complete.
+    if PREPARED.load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: the range is a static of its own, whole pages, and its bytes have no meaning but the epoch's, whose
+    // value 0 is valid: a child that finds it wiped asks again.
+    let wiped = unsafe { backend::wipe_on_fork((&raw const EPOCH).cast_mut().cast(), size_of::<EpochPage>()) };
+    if !wiped {
+        backend::at_fork_in_child(reset);
+    }
+    // ORDERING: Release, see above.
+    PREPARED.store(true, Ordering::Release);
+}
+
+/// Runs in a forked child where the kernel does not wipe the page.
+extern "C" fn reset() {
+    // ORDERING: Relaxed, the child has one thread.
+    EPOCH.0.store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cached_id_is_the_kernels_in_every_thread() {
+        assert_eq!(current(), backend::gettid());
+        assert_eq!(current(), backend::gettid());
+        let other = std::thread::spawn(|| (current(), backend::gettid())).join().unwrap();
+        assert_eq!(other.0, other.1);
+        assert_ne!(other.0, current());
+    }
+
+    #[test]
+    fn the_epoch_has_its_pages_for_itself() {
+        assert_eq!(core::mem::align_of::<EpochPage>(), core::mem::size_of::<EpochPage>());
+        assert_eq!((&raw const EPOCH).addr() % core::mem::size_of::<EpochPage>(), 0);
+    }
+}

@@ -25,6 +25,8 @@ pub mod membarrier;
 pub mod message;
 #[expect(unsafe_code, reason = "maps and unmaps memory")]
 pub mod mm;
+#[expect(unsafe_code, reason = "system calls on addresses rustix's types cannot express")]
+pub mod pi_support;
 #[expect(unsafe_code, reason = "the rseq system call and the thread's area")]
 pub mod rseq;
 #[expect(unsafe_code, reason = "scheduler system calls rustix does not have")]

@@ -3,20 +3,24 @@
 
 //! The real kernel: what this half of the crate asks of Linux, and nothing else.
 
-#![expect(unsafe_code, reason = "system calls on lock words")]
+#![expect(unsafe_code, reason = "reads the thread's rseq area; registers a page and a handler for fork")]
 
-use core::ffi::c_void;
-use core::ptr;
-use core::sync::atomic::AtomicU32;
-use std::io;
+use core::ffi::c_int;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fastpath_sys::futex::{self, Clock, PiError, Scope, Timespec, WaitError};
+use fastpath_sys::{pi_support, rseq, sched};
 
 use super::protocol::Refusal;
 
 /// An absolute point in time, on one of the two clocks a PI futex knows.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deadline {
+pub enum Deadline {
+    /// On the clock that no setting moves.
     Monotonic(Instant),
+    /// On the wall clock.
     Realtime(SystemTime),
 }
 
@@ -28,130 +32,188 @@ impl Deadline {
         }
     }
 
-    /// As the kernel's absolute time, and whether on the realtime clock.
-    fn timespec(self) -> (libc::timespec, bool) {
+    const fn clock(self) -> Clock {
         match self {
-            // `Instant` is CLOCK_MONOTONIC on Linux but hides its number: now, plus what remains.
+            Self::Monotonic(_) => Clock::Monotonic,
+            Self::Realtime(_) => Clock::Realtime,
+        }
+    }
+
+    /// As the kernel's absolute time on the same clock; never later than the deadline, a little earlier perhaps.
+    fn timespec(self) -> Timespec {
+        pi_support::timespec(match self {
+            // `Instant` is CLOCK_MONOTONIC but hides its number: a now, plus what remains as of a later now.
             Self::Monotonic(at) => {
-                let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-                let remaining = at.saturating_duration_since(Instant::now());
-                // SAFETY: `now` is valid for writing; the clock always exists.
-                unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-                let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-                (to_timespec(now.saturating_add(remaining)), false)
+                let now = pi_support::monotonic_now();
+                now.saturating_add(at.saturating_duration_since(Instant::now()))
             }
-            // Before 1970 means past, as 1970 does.
-            Self::Realtime(at) => (to_timespec(at.duration_since(UNIX_EPOCH).unwrap_or_default()), true),
+            Self::Realtime(at) => since_1970(at),
+        })
+    }
+}
+
+/// Before 1970 is past, as 1970 is.
+fn since_1970(at: SystemTime) -> Duration {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl From<PiError> for Refusal {
+    fn from(error: PiError) -> Self {
+        match error {
+            PiError::Deadlock => Self::Deadlock,
+            PiError::TimedOut => Self::TimedOut,
+            PiError::OwnerGone => Self::NoSuchOwner,
+            PiError::NotPermitted => Self::NotOurs,
+            PiError::Again => Self::Again,
+            PiError::Interrupted => Self::Interrupted,
+            PiError::Invalid => Self::Other(libc::EINVAL),
+            PiError::Fault => Self::Other(libc::EFAULT),
+            PiError::NoMemory => Self::Other(libc::ENOMEM),
+            PiError::Unsupported => Self::Other(libc::ENOSYS),
+            PiError::Other(errno) => Self::Other(errno.raw_os_error()),
         }
     }
 }
 
-fn to_timespec(d: Duration) -> libc::timespec {
-    libc::timespec { tv_sec: d.as_secs().min(i64::MAX as u64) as libc::time_t, tv_nsec: libc::c_long::from(d.subsec_nanos() as i32) }
-}
-
-fn answer(result: libc::c_long) -> Result<usize, Refusal> {
-    if result >= 0 {
-        return Ok(result as usize);
+/// Repeats `wait` while it says that the time is over before it really is: the conversion of an [`Instant`] may be
+/// early by as long as the thread was not running meanwhile.
+fn until<T>(deadline: Deadline, mut wait: impl FnMut(&Timespec) -> Result<T, PiError>) -> Result<T, PiError> {
+    loop {
+        match wait(&deadline.timespec()) {
+            Err(PiError::TimedOut) if !deadline.has_passed() => {}
+            answer => return answer,
+        }
     }
-    Err(match io::Error::last_os_error().raw_os_error().unwrap_or(0) {
-        libc::EDEADLK => Refusal::Deadlock,
-        libc::ETIMEDOUT => Refusal::TimedOut,
-        libc::ESRCH => Refusal::NoSuchOwner,
-        libc::EPERM => Refusal::NotOurs,
-        libc::EAGAIN => Refusal::Again,
-        libc::EINTR => Refusal::Interrupted,
-        other => Refusal::Other(other),
-    })
 }
 
-const PRIVATE: i32 = 128;
-const REALTIME: i32 = 256;
-
-fn futex(w: *const AtomicU32, op: i32, val: u32, arg: usize, w2: *const AtomicU32, val3: u32) -> Result<usize, Refusal> {
-    // SAFETY: the kernel checks addresses itself and only touches the words as futexes.
-    answer(unsafe { libc::syscall(libc::SYS_futex, w, op | PRIVATE, val, arg, w2, val3) })
+pub(super) fn lock_pi(word: &AtomicU32, deadline: Option<Deadline>) -> Result<(), Refusal> {
+    let Some(deadline) = deadline else { return Ok(futex::lock_pi(word, Scope::Private, None)?) };
+    let answer = match deadline {
+        Deadline::Realtime(_) => until(deadline, |time| futex::lock_pi(word, Scope::Private, Some(time))),
+        Deadline::Monotonic(_) => {
+            until(deadline, |time| futex::lock_pi2(word, Scope::Private, Clock::Monotonic, Some(time)))
+        }
+    };
+    match (answer, deadline) {
+        (Err(PiError::Unsupported), Deadline::Monotonic(at)) => Ok(lock_pi_before_5_14(word, at)?),
+        (answer, _) => Ok(answer?),
+    }
 }
 
-pub(super) fn lock_pi(w: &AtomicU32, deadline: Option<Deadline>) -> Result<(), Refusal> {
-    let Some(deadline) = deadline else { return futex(w, 6, 0, 0, ptr::null(), 0).map(drop) };
-    let (ts, realtime) = deadline.timespec();
-    futex(w, 13 | if realtime { REALTIME } else { 0 }, 0, (&raw const ts).addr(), ptr::null(), 0).map(drop)
+/// Before Linux 5.14 a PI futex knows the wall clock only: convert, and look at the right clock when the time is over.
+fn lock_pi_before_5_14(word: &AtomicU32, at: Instant) -> Result<(), PiError> {
+    loop {
+        let remaining = at.saturating_duration_since(Instant::now());
+        let wall = pi_support::timespec(since_1970(SystemTime::now()).saturating_add(remaining));
+        match futex::lock_pi(word, Scope::Private, Some(&wall)) {
+            Err(PiError::TimedOut) if Instant::now() < at => {}
+            answer => return answer,
+        }
+    }
 }
 
-pub(super) fn trylock_pi(w: &AtomicU32) -> Result<(), Refusal> {
-    futex(w, 8, 0, 0, ptr::null(), 0).map(drop)
+pub(super) fn trylock_pi(word: &AtomicU32) -> Result<(), Refusal> {
+    Ok(futex::trylock_pi(word, Scope::Private)?)
 }
 
-pub(super) fn unlock_pi(w: &AtomicU32) -> Result<(), Refusal> {
-    futex(w, 7, 0, 0, ptr::null(), 0).map(drop)
+pub(super) fn unlock_pi(word: &AtomicU32) -> Result<(), Refusal> {
+    Ok(futex::unlock_pi(word, Scope::Private)?)
 }
 
-pub(super) fn wait_requeue_pi(w: &AtomicU32, value: u32, deadline: Option<Deadline>, target: &AtomicU32) -> Result<(), Refusal> {
-    let (ts, realtime) = deadline.map_or((to_timespec(Duration::ZERO), false), Deadline::timespec);
-    let ts = if deadline.is_some() { &raw const ts } else { ptr::null() };
-    futex(w, 11 | if realtime { REALTIME } else { 0 }, value, ts.addr(), target, 0).map(drop)
+/// One wait; unlike a lock it is never repeated here, since the caller may have been woken for good.
+pub(super) fn wait_requeue_pi(
+    condition: &AtomicU32,
+    expected: u32,
+    mutex: &AtomicU32,
+    deadline: Option<Deadline>,
+) -> Result<(), Refusal> {
+    let time = deadline.map(Deadline::timespec);
+    let clock = deadline.map_or(Clock::Monotonic, Deadline::clock);
+    Ok(futex::wait_requeue_pi(condition, expected, mutex, Scope::Private, clock, time.as_ref())?)
 }
 
-pub(super) fn cmp_requeue_pi(w: &AtomicU32, value: u32, requeue: i32, target: *const AtomicU32) -> Result<usize, Refusal> {
-    futex(w, 12, 1, requeue as usize, target, value)
+/// Wakes or moves one waiter of `condition`, and up to `more` others. The mutex need not exist any more.
+pub(super) fn cmp_requeue_pi(
+    condition: &AtomicU32,
+    expected: u32,
+    mutex: *const AtomicU32,
+    more: u32,
+) -> Result<usize, Refusal> {
+    Ok(pi_support::cmp_requeue_pi_at(condition, expected, mutex, more, Scope::Private)?)
 }
 
-pub(super) fn wait(w: &AtomicU32, value: u32, deadline: Option<Deadline>) -> Result<(), Refusal> {
-    // FUTEX_WAIT_BITSET takes an absolute time.
-    let (ts, realtime) = deadline.map_or((to_timespec(Duration::ZERO), false), Deadline::timespec);
-    let ts = if deadline.is_some() { &raw const ts } else { ptr::null() };
-    futex(w, 9 | if realtime { REALTIME } else { 0 }, value, ts.addr(), ptr::null(), u32::MAX).map(drop)
+/// Sleeps while `word` is `expected`. True if the deadline passed; may return early for any other reason.
+pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> bool {
+    let time = deadline.map(Deadline::timespec);
+    let clock = deadline.map_or(Clock::Monotonic, Deadline::clock);
+    let answer = futex::wait(word, expected, Scope::Private, clock, time.as_ref());
+    answer == Err(WaitError::TimedOut) && deadline.is_some_and(Deadline::has_passed)
 }
 
-pub(super) fn wake(w: &AtomicU32, count: i32) {
-    let _ = futex(w, 1, count as u32, 0, ptr::null(), 0);
+/// Wakes one plain waiter.
+pub(super) fn wake_one(word: &AtomicU32) {
+    // The only errors are those of a bad address.
+    let _ = futex::wake(word, 1, Scope::Private);
 }
 
 pub(super) fn gettid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+    sched::thread_id()
 }
 
-/// # Safety
-///
-/// The range is whole pages, and a child process finds them zeroed.
-pub(super) unsafe fn wipe_on_fork(start: *mut c_void, length: usize) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) == 0 }
-}
-
-pub(super) fn at_fork_in_child(handler: extern "C" fn()) {
-    // SAFETY: the handler only stores to a static.
-    unsafe { libc::pthread_atfork(None, None, Some(core::mem::transmute::<extern "C" fn(), unsafe extern "C" fn()>(handler))) };
-}
-
-unsafe extern "C" {
-    static __rseq_offset: isize;
-    static __rseq_size: u32;
-}
-
-/// The CPU the caller last ran on, if restartable sequences tell it for free.
-#[inline(always)]
-pub(super) fn cpu() -> Option<u32> {
-    // SAFETY: glibc's symbols; the area exists as long as the thread.
-    unsafe {
-        if __rseq_size == 0 {
-            return None;
-        }
-        let area: *const u32;
-        core::arch::asm!("mov {0}, fs:[0]", "add {0}, {1}", out(reg) area, in(reg) __rseq_offset, options(nostack, readonly, pure));
-        let cpu = area.add(1).read_volatile();
-        (cpu as i32 >= 0).then_some(cpu)
-    }
-}
-
-
+/// Lets others run before retry number `attempt`.
 pub(super) fn give_way(attempt: u32) {
-    // A yield does not let weaker threads run: sleep, should they be what is waited for.
     if attempt < 8 {
-        std::thread::yield_now();
+        sched::yield_now();
     } else {
+        // A yield does not let weaker threads run: sleep, should they be what is waited for.
         std::thread::sleep(Duration::from_micros(50));
     }
+}
+
+/// Lets a forked child find `length` bytes at `start` zeroed. False if the kernel cannot.
+///
+/// # Safety
+///
+/// The range is whole pages of the caller's, for which zeroes are valid contents in a child.
+pub(super) unsafe fn wipe_on_fork(start: NonNull<u8>, length: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { pi_support::wipe_on_fork(start, length).is_ok() }
+}
+
+/// Lets the C library call `handler` in each child it forks.
+pub(super) fn at_fork_in_child(handler: unsafe extern "C" fn()) -> bool {
+    // SAFETY: the handler is a function of this crate that only stores to a static.
+    let answer: c_int = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+    answer == 0
+}
+
+/// Where each thread's rseq area is, from its thread pointer; [`NO_AREA`] if nobody registered one.
+static RSEQ_AREA: AtomicIsize = AtomicIsize::new(NO_AREA);
+
+const NO_AREA: isize = isize::MIN;
+
+/// Finds the registration of restartable sequences, if there is one. Before it is called, [`cpu`] knows nothing.
+pub(super) fn find_rseq() {
+    let offset = match rseq::libc() {
+        rseq::Libc::Registers { offset, .. } => offset,
+        // Perhaps another part of the program registers its threads; an unregistered area says so itself.
+        rseq::Libc::Silent | rseq::Libc::Declined => rseq::area_offset(),
+    };
+    // ORDERING: Relaxed, a constant of the process; who reads the old value knows no CPU.
+    RSEQ_AREA.store(offset, Ordering::Relaxed);
+}
+
+/// The CPU the caller runs on, if restartable sequences tell it for free: two loads.
+#[inline(always)]
+pub(super) fn cpu() -> Option<u32> {
+    // ORDERING: Relaxed, see `find_rseq`.
+    let offset = RSEQ_AREA.load(Ordering::Relaxed);
+    if offset == NO_AREA {
+        return None;
+    }
+    // SAFETY: the offset names the calling thread's area, which lives as long as the thread.
+    let area = unsafe { &*rseq::area_at(offset) };
+    // ORDERING: Relaxed, the kernel writes it for this thread.
+    let cpu = area.cpu_id.load(Ordering::Relaxed);
+    (cpu.cast_signed() >= 0).then_some(cpu)
 }

@@ -237,7 +237,11 @@ impl UnlockError {
 
 impl fmt::Display for UnlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lock is not the caller's to release: {}", std::io::Error::from_raw_os_error(self.errno))
+        write!(
+            f,
+            "the lock is not the caller's to release: {}",
+            std::io::Error::from_raw_os_error(self.errno)
+        )
     }
 }
 

@@ -3,7 +3,10 @@
 
 //! [`RtMutex`]: the lock with its data.
 
-#![expect(unsafe_code, reason = "the data is reachable only through a guard, which proves ownership of the lock")]
+#![expect(
+    unsafe_code,
+    reason = "the data is reachable only through a guard, which proves ownership of the lock"
+)]
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -338,8 +341,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RtMutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("RtMutex");
         match self.try_lock() {
-            Ok(guard) => out.field("data", &&*guard),
-            Err(TryLockError::Poisoned(LockError::OwnerDied(guard))) => out.field("data", &&*guard),
+            Ok(guard) | Err(TryLockError::Poisoned(LockError::OwnerDied(guard))) => out.field("data", &&*guard),
             Err(_) => out.field("data", &format_args!("<locked>")),
         };
         out.field("poisoned", &self.is_poisoned()).finish_non_exhaustive()

@@ -68,7 +68,12 @@ impl RawRtMutex {
     }
 
     pub(super) const fn with_options(options: u8) -> Self {
-        Self { word: AtomicU32::new(word::FREE), owner_cpu: AtomicU32::new(0), flags: AtomicU8::new(0), options }
+        Self {
+            word: AtomicU32::new(word::FREE),
+            owner_cpu: AtomicU32::new(0),
+            flags: AtomicU8::new(0),
+            options,
+        }
     }
 
     /// Locks, and says under which id.
@@ -122,6 +127,20 @@ impl RawRtMutex {
         word::owner(self.word.load(Ordering::Relaxed)) != 0
     }
 
+    /// The word as the kernel sees it at this moment, for tests and diagnosis: the owner's thread id in the low 30 bits,
+    /// then OWNER_DIED, then WAITERS.
+    ///
+    /// ```
+    /// use fastpath_rtmutex::linux::RtMutex;
+    /// let lock = RtMutex::new(0);
+    /// assert_eq!(lock.raw().word(), 0);
+    /// let held = lock.lock().unwrap();
+    /// assert_ne!(lock.raw().word(), 0);
+    /// ```
+    pub fn word(&self) -> u32 {
+        self.load()
+    }
+
     #[cold]
     #[inline(never)]
     fn lock_contended(&self, me: u32, deadline: Option<Deadline>) -> Result<(), Refusal> {
@@ -163,7 +182,11 @@ impl RawRtMutex {
     /// owner is a stranger. It is the caller itself.
     fn as_seen_after_fork(&self, refusal: Refusal) -> Refusal {
         let owner = word::owner(self.load());
-        if refusal == Refusal::NotOurs && owner != 0 && owner == tid::before_fork() { Refusal::Deadlock } else { refusal }
+        if refusal == Refusal::NotOurs && owner != 0 && owner == tid::before_fork() {
+            Refusal::Deadlock
+        } else {
+            refusal
+        }
     }
 
     /// Writes down where the owner runs. `me` owns the lock.

@@ -27,6 +27,7 @@
 #![expect(unsafe_code, reason = "registers a page and a handler with the kernel and the C library")]
 
 use core::cell::Cell;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread_local;
 
@@ -116,10 +117,13 @@ fn prepare() {
     if PREPARED.load(Ordering::Acquire) {
         return;
     }
+    backend::find_rseq();
+    let page = NonNull::from(&EPOCH).cast();
     // SAFETY: the range is a static of its own, whole pages, and its bytes have no meaning but the epoch's, whose
     // value 0 is valid: a child that finds it wiped asks again.
-    let wiped = unsafe { backend::wipe_on_fork((&raw const EPOCH).cast_mut().cast(), size_of::<EpochPage>()) };
+    let wiped = unsafe { backend::wipe_on_fork(page, size_of::<EpochPage>()) };
     if !wiped {
+        // If the C library has no memory for its list, nothing is left to try: a fork goes unnoticed.
         backend::at_fork_in_child(reset);
     }
     // ORDERING: Release, see above.
@@ -127,7 +131,11 @@ fn prepare() {
 }
 
 /// Runs in a forked child where the kernel does not wipe the page.
-extern "C" fn reset() {
+///
+/// # Safety
+///
+/// None is needed; the C library wants such a type.
+unsafe extern "C" fn reset() {
     // ORDERING: Relaxed, the child has one thread.
     EPOCH.0.store(0, Ordering::Relaxed);
 }

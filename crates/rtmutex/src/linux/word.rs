@@ -82,7 +82,9 @@ mod tests {
 
     /// Each flag combination, for no owner, me, and another thread.
     fn all() -> impl Iterator<Item = u32> {
-        [0, OWNER_DIED, WAITERS, OWNER_DIED | WAITERS].into_iter().flat_map(|flags| [0, 7, 9, TID_MASK].map(|t| flags | t))
+        [0, OWNER_DIED, WAITERS, OWNER_DIED | WAITERS]
+            .into_iter()
+            .flat_map(|flags| [0, 7, 9, TID_MASK].map(|t| flags | t))
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub const NR_SCHED_SETSCHEDULER: usize = 119;
 pub const NR_SCHED_GETSCHEDULER: usize = 120;
 /// `__NR_sched_getaffinity`.
 pub const NR_SCHED_GETAFFINITY: usize = 123;
+/// `__NR_futex`.
+pub const NR_FUTEX: usize = 98;
+/// `__NR_sched_setattr`.
+pub const NR_SCHED_SETATTR: usize = 274;
 /// `__NR_write`.
 pub const NR_WRITE: usize = 64;
 

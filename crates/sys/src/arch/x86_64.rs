@@ -20,6 +20,10 @@ pub const NR_SCHED_SETSCHEDULER: usize = 144;
 pub const NR_SCHED_GETSCHEDULER: usize = 145;
 /// `__NR_sched_getaffinity`.
 pub const NR_SCHED_GETAFFINITY: usize = 204;
+/// `__NR_futex`.
+pub const NR_FUTEX: usize = 202;
+/// `__NR_sched_setattr`.
+pub const NR_SCHED_SETATTR: usize = 314;
 /// `__NR_write`.
 pub const NR_WRITE: usize = 1;
 

@@ -3,3 +3,40 @@
 
 //! The slab allocator with per-CPU fast paths, for any memory source and without an operating system.
 #![no_std]
+#![doc = include_str!("../README.md")]
+
+mod barn;
+mod cache;
+pub mod classes;
+mod freeptr;
+mod host;
+mod lock;
+mod node;
+mod pool;
+pub mod region;
+pub mod sheaf;
+mod sizing;
+mod slab;
+mod slabs;
+pub mod slots;
+mod source;
+mod spec;
+mod stats;
+mod sync;
+mod trylock;
+pub mod word;
+
+pub use cache::Cache;
+pub use host::{Corruption, Host, Step};
+pub use lock::{RawLock, SpinLock};
+pub use pool::SheafPool;
+pub use region::StaticRegion;
+pub use sheaf::Sheaf;
+pub use sizing::{Layout, Sizing, min_partial, sheaf_capacity};
+pub use slab::Slab;
+pub use slabs::{Busy, Slabs};
+pub use slots::{CpuSlots, Place, Refused, Side, When};
+pub use source::{PageSource, Wait};
+pub use spec::{CacheFlags, CacheSpec, FreePointer};
+pub use stats::{SlabInfo, StatItem};
+pub use trylock::{CurrentCpu, TryLockSlots};

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The store of full and empty sheaves of one node: what makes producer and consumer exchange 60 objects for one lock.
+#![expect(unsafe_code, reason = "stacks of sheaves are guarded by the barn lock")]
+
+use crate::lock::RawLock;
+use crate::sheaf::Sheaf;
+use crate::source::Wait;
+use crate::sync::{AtomicUsize, Ordering, const_fn};
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+
+/// A stack of sheaves, linked through the word above their objects by their top addresses.
+#[derive(Debug)]
+struct Stack {
+    top: Option<Sheaf>,
+}
+
+impl Stack {
+    fn push(&mut self, sheaf: Sheaf) {
+        let next = self.top.map_or(core::ptr::null_mut(), |next| next.top().cast::<u8>());
+        // SAFETY: the caller of the barn gave the sheaf away; its words belong to the barn now.
+        unsafe { sheaf.words().write(next) };
+        self.top = Some(sheaf);
+    }
+
+    fn pop(&mut self) -> Option<Sheaf> {
+        let sheaf = self.top?;
+        // SAFETY: `push` wrote NULL or the top of a sheaf that is in the stack.
+        self.top = unsafe { NonNull::new(sheaf.words().read().cast()).map(|top| Sheaf::from_top(top)) };
+        Some(sheaf)
+    }
+}
+
+/// Both stacks.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    full: Stack,
+    empty: Stack,
+}
+
+/// Full and empty sheaves of a node. Limits are soft: they are checked by whoever puts something in, under the lock,
+/// except where a refill must not lose what it has in hand.
+#[doc(alias = "node_barn")]
+#[derive(Debug)]
+pub(crate) struct Barn<L> {
+    lock: L,
+    stock: UnsafeCell<Stock>,
+    nr_full: AtomicUsize,
+    nr_empty: AtomicUsize,
+    /// A node without memory of its own has no barn.
+    pub(crate) present: bool,
+}
+
+// SAFETY: the stock is reached under the lock only.
+unsafe impl<L: RawLock> Sync for Barn<L> {}
+// SAFETY: sheaves are bound to no thread.
+unsafe impl<L: RawLock + Send> Send for Barn<L> {}
+
+/// Why the barn did not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarnError {
+    /// As many as the limit allows (the kernel's `E2BIG`).
+    TooMany,
+    /// Nothing of the kind (the kernel's `ENOMEM`), or no barn.
+    Nothing,
+    /// The lock is busy and the caller cannot wait (the kernel's `EBUSY`).
+    Busy,
+}
+
+impl<L: RawLock> Barn<L> {
+    const_fn! {
+        pub(crate) const fn new(lock: L, present: bool) -> Self {
+            Self {
+                lock,
+                stock: UnsafeCell::new(Stock { full: Stack { top: None }, empty: Stack { top: None } }),
+                nr_full: AtomicUsize::new(0),
+                nr_empty: AtomicUsize::new(0),
+                present,
+            }
+        }
+    }
+
+    /// Runs `with` under the lock.
+    pub(crate) fn locked<R>(
+        &self,
+        context: usize,
+        wait: Wait,
+        with: impl FnOnce(&mut Stock) -> R,
+    ) -> Option<R> {
+        let got = match wait {
+            Wait::Yes => self.lock.lock(context),
+            Wait::Never => self.lock.try_lock(context),
+        };
+        if !got {
+            return None;
+        }
+        // SAFETY: the lock is held until the `unlock` below, and `with` cannot keep the borrow.
+        let result = with(unsafe { &mut *self.stock.get() });
+        // SAFETY: held since above.
+        unsafe { self.lock.unlock() };
+        Some(result)
+    }
+
+    /// Full sheaves; a hint without the lock.
+    #[inline]
+    pub(crate) fn nr_full(&self) -> usize {
+        // ORDERING: Relaxed: a hint; the stacks are only touched under the lock.
+        self.nr_full.load(Ordering::Relaxed)
+    }
+
+    /// Empty sheaves; a hint without the lock.
+    #[inline]
+    pub(crate) fn nr_empty(&self) -> usize {
+        // ORDERING: Relaxed: as above.
+        self.nr_empty.load(Ordering::Relaxed)
+    }
+
+    fn get(&self, context: usize, wait: Wait, full: bool) -> Result<Sheaf, BarnError> {
+        if !self.present || (if full { self.nr_full() } else { self.nr_empty() }) == 0 {
+            return Err(BarnError::Nothing);
+        }
+        self.locked(context, wait, |stock| {
+            let (stack, count) =
+                if full { (&mut stock.full, &self.nr_full) } else { (&mut stock.empty, &self.nr_empty) };
+            let sheaf = stack.pop().ok_or(BarnError::Nothing)?;
+            // ORDERING: Relaxed: the count is a hint; only holders of the lock write it.
+            count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            Ok(sheaf)
+        })
+        .unwrap_or(Err(BarnError::Busy))
+    }
+
+    /// Takes a full sheaf (any fill but none).
+    pub(crate) fn get_full(&self, context: usize, wait: Wait) -> Result<Sheaf, BarnError> {
+        self.get(context, wait, true)
+    }
+
+    /// Takes an empty sheaf.
+    pub(crate) fn get_empty(&self, context: usize, wait: Wait) -> Result<Sheaf, BarnError> {
+        self.get(context, wait, false)
+    }
+
+    /// Puts a sheaf in, on the stack that fits its fill, unless there are `limit` already.
+    pub(crate) fn put(
+        &self,
+        context: usize,
+        wait: Wait,
+        sheaf: Sheaf,
+        limit: usize,
+    ) -> Result<(), BarnError> {
+        if !self.present {
+            return Err(BarnError::Nothing);
+        }
+        let full = !sheaf.is_empty();
+        if (if full { self.nr_full() } else { self.nr_empty() }) >= limit {
+            return Err(BarnError::TooMany);
+        }
+        self.locked(context, wait, |stock| {
+            let (stack, count) =
+                if full { (&mut stock.full, &self.nr_full) } else { (&mut stock.empty, &self.nr_empty) };
+            // ORDERING: Relaxed: the count is a hint; only holders of the lock write it.
+            let now = count.load(Ordering::Relaxed);
+            if now >= limit {
+                return Err(BarnError::TooMany);
+            }
+            stack.push(sheaf);
+            count.store(now + 1, Ordering::Relaxed);
+            Ok(())
+        })
+        .unwrap_or(Err(BarnError::Busy))
+    }
+
+    /// Takes the lock and keeps it (before a fork). `false` if the context holds it itself.
+    pub(crate) fn lock_for_fork(&self, context: usize) -> bool {
+        self.lock.lock(context)
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    ///
+    /// Taken by [`lock_for_fork`](Self::lock_for_fork).
+    pub(crate) unsafe fn unlock_after_fork(&self) {
+        // SAFETY: held (caller).
+        unsafe { self.lock.unlock() }
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Everything the allocator asks of its surroundings, bundled.
+
+use crate::lock::RawLock;
+use crate::pool::SheafPool;
+use crate::slots::CpuSlots;
+use crate::source::PageSource;
+
+/// What went wrong with an object. The allocator leaks what it cannot trust and goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corruption {
+    /// The address is no object of the cache.
+    NotAnObject,
+    /// The object belongs to another cache.
+    WrongCache,
+    /// The object is free already.
+    DoubleFree,
+    /// The next-pointer inside a free object leads out of its slab.
+    FreePointer,
+    /// Objects were still in use when the cache was destroyed.
+    LeakedObject,
+}
+
+/// A point between two steps of a slow path, for tests that script an interleaving there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A free has read the slab word and not yet exchanged it.
+    FreeRead,
+    /// A free has changed the slab word and still has list work to do.
+    FreeListed,
+    /// A refill has read the slab word and walked the list, and not yet exchanged it.
+    GrabRead,
+    /// A new slab was allocated and nobody knows it yet.
+    NewSlab,
+    /// A refilled sheaf is in hand and not yet installed.
+    RefillInHand,
+    /// The barn was asked and the answer is in hand.
+    BarnInHand,
+    /// Tid front, alloc: the tid was read, the list head not yet.
+    TidRead,
+    /// Tid front, alloc: head and next are read, the exchange has not happened.
+    TidHeadRead,
+    /// Tid front, free: everything is read, the exchange has not happened.
+    TidFreeRead,
+    /// Tid front, bulk: an object was popped and the slow path is about to be called.
+    TidBulkSlow,
+}
+
+/// The surroundings of a cache: memory, per-CPU slots, locks, and who is running. A small `Copy` value (a reference, or
+/// a zero-sized type that names statics), so that caches can live in statics.
+///
+/// [`fastpath_slub::region`](crate::region) has a complete small one.
+pub trait Host: Copy + Send + Sync {
+    /// Where slabs come from.
+    type Source: PageSource;
+    /// The per-CPU backend.
+    type Slots: CpuSlots;
+    /// The lock of nodes and barns.
+    type Lock: RawLock;
+
+    /// The page source.
+    fn source(&self) -> &Self::Source;
+
+    /// The per-CPU slots.
+    fn slots(&self) -> &Self::Slots;
+
+    /// Where sheaves come from. One pool serves all caches of a host.
+    fn sheaves(&self) -> &SheafPool<Self>;
+
+    /// The identity of the running thread, not 0: the same in a signal handler that interrupts it, different for every
+    /// thread that may hold a lock at the same time.
+    fn context(&self) -> usize;
+
+    /// Called for an object that the allocator refuses; it is leaked. Must not allocate from the cache.
+    fn corrupted(&self, what: Corruption, cache: &'static str, object: *mut u8) {
+        let _ = (what, cache, object);
+    }
+
+    /// Called between the steps of slow paths. Empty, and gone after inlining, unless a test scripts interleavings.
+    #[inline(always)]
+    fn step(&self, at: Step) {
+        let _ = at;
+    }
+
+    /// An unpredictable number: secrets and shuffles of hardened caches. `nolock` contexts call it too.
+    fn random(&self) -> u64 {
+        0
+    }
+}

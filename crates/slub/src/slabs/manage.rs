@@ -1,0 +1,347 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A slab layer as a whole: statistics, shrinking, destruction, forks.
+#![expect(unsafe_code, reason = "walks lists under the list lock")]
+
+use super::Slabs;
+use crate::host::{Corruption, Host};
+use crate::node::Node;
+use crate::slab::{PARTIAL, Slab, SlabList};
+use crate::source::Wait;
+use crate::stats::{SlabInfo, StatItem};
+use crate::sync::Ordering;
+use core::ptr::NonNull;
+
+/// Lists longer than this are estimated from both ends.
+const MAX_SCANNED: usize = 10_000;
+const BUCKETS: usize = 32;
+
+/// A cache could not be destroyed: objects are still in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// Slabs that remain.
+    pub slabs: usize,
+    /// Objects in use in those that are not full (a full slab is on no list and is only counted).
+    pub objects: usize,
+}
+
+impl core::fmt::Display for Busy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} slabs remain, at least {} objects are still in use", self.slabs, self.objects)
+    }
+}
+
+impl core::error::Error for Busy {}
+
+impl<H: Host, const NODES: usize> Slabs<H, NODES> {
+    /// The cache in numbers. Counts of several threads' doings are snapshots; exact at rest.
+    ///
+    /// At rest `active_objs + free_in_partial == num_objs`.
+    pub fn info(&self) -> SlabInfo {
+        let layout = self.layout();
+        let mut info = SlabInfo {
+            objsize: layout.size,
+            objperslab: layout.objects,
+            pagesperslab: 1 << layout.order,
+            ..SlabInfo::default()
+        };
+        for (index, node) in self.nodes.iter().enumerate() {
+            // ORDERING: Relaxed: a snapshot.
+            info.num_slabs += node.nr_slabs.load(Ordering::Relaxed);
+            // ORDERING: Relaxed: a snapshot.
+            info.num_objs += node.total_objects.load(Ordering::Relaxed);
+            let Some(mut held) = self.lock_node(index, Wait::Yes) else { continue };
+            let list = &held.lists().partial;
+            info.partial_slabs += list.len();
+            // SAFETY: under the list lock.
+            info.free_in_partial += unsafe { free_in(list) };
+        }
+        info.active_slabs = info.num_slabs;
+        info.active_objs = info.num_objs.saturating_sub(info.free_in_partial);
+        info
+    }
+
+    /// The value of a counter, summed over the nodes.
+    pub fn stat(&self, item: StatItem) -> usize {
+        self.nodes.iter().map(|node| node.stats.get(item)).fold(0, usize::wrapping_add)
+    }
+
+    /// The value of a counter on one node.
+    pub fn node_stat(&self, node: usize, item: StatItem) -> usize {
+        self.nodes.get(node).map_or(0, |node| node.stats.get(item))
+    }
+
+    /// Sets a counter to 0 on all nodes.
+    pub fn reset_stat(&self, item: StatItem) {
+        self.nodes.iter().for_each(|node| node.stats.reset(item));
+    }
+
+    /// Sets how many empty slabs each node keeps.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses the cache during the call.
+    pub unsafe fn set_min_partial(&self, count: usize) {
+        // SAFETY: exclusive (caller). Slabs may exist: the number is not part of their shape.
+        unsafe { self.reconfigure(|config| config.min_partial = count) };
+    }
+
+    /// Calls `visit` with the addresses of slabs on partial lists and their state, front first; for tests and reports.
+    pub fn for_each_partial(&self, mut visit: impl FnMut(usize, NonNull<Slab>)) {
+        for node in 0..NODES {
+            let Some(mut held) = self.lock_node(node, Wait::Yes) else { continue };
+            let mut at = held.lists().partial.first();
+            while let Some(slab) = NonNull::new(at) {
+                visit(node, slab);
+                // SAFETY: under the list lock.
+                at = unsafe { *slab.as_ref().next.get() };
+            }
+        }
+    }
+
+    /// Gives all empty slabs back and sorts the partial lists, fullest first. `true` if slabs remain.
+    #[doc(alias = "__kmem_cache_do_shrink")]
+    pub fn shrink_slabs(&self) -> bool {
+        self.flush_deferred();
+        let mut remain = false;
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(mut held) = self.lock_node(index, Wait::Yes) else { continue };
+            let mut discard = self.list_pending(&mut held, index);
+            let mut buckets = [const { SlabList::new() }; BUCKETS];
+            let lists = held.lists();
+            let mut kept = SlabList::new();
+            // SAFETY: under the list lock; each slab is moved from one list to another.
+            unsafe {
+                while let Some(slab) = NonNull::new(lists.partial.first()) {
+                    let descriptor = slab.as_ref();
+                    lists.partial.remove(slab);
+                    let word = descriptor.word();
+                    let free = descriptor.capacity() - word.inuse();
+                    if word.inuse() == 0 {
+                        // Nobody holds an object of it, and nobody takes one without this lock.
+                        descriptor.set_flags(descriptor.flags() & !PARTIAL);
+                        discard.push(slab);
+                    } else if free <= BUCKETS {
+                        buckets[free.max(1) - 1].push_back(slab);
+                    } else {
+                        kept.push_back(slab);
+                    }
+                }
+                for bucket in &mut buckets {
+                    move_all(bucket, &mut lists.partial);
+                }
+                move_all(&mut kept, &mut lists.partial);
+            }
+            held.publish_len();
+            drop(held);
+            self.discard_chain(&mut discard, index, Wait::Yes);
+            // ORDERING: Relaxed: a snapshot.
+            remain |= node.nr_slabs.load(Ordering::Relaxed) != 0;
+        }
+        remain
+    }
+
+    /// Gives everything back if no object is in use; reports the objects that are ([`Corruption::LeakedObject`]) and
+    /// leaves the cache as it is otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] with what remains.
+    #[doc(alias = "__kmem_cache_shutdown")]
+    pub fn destroy_slabs(&self) -> Result<(), Busy> {
+        if !self.shrink_slabs() {
+            return Ok(());
+        }
+        let mut busy = Busy { slabs: 0, objects: 0 };
+        for node in &self.nodes {
+            // ORDERING: Relaxed: a snapshot.
+            busy.slabs += node.nr_slabs.load(Ordering::Relaxed);
+        }
+        self.for_each_partial(|_, slab| {
+            // SAFETY: a live slab of this cache, under its list lock.
+            busy.objects += unsafe { self.report_leaks(slab) };
+        });
+        Err(busy)
+    }
+
+    /// Reports each object in use of a slab and returns how many there are.
+    ///
+    /// # Safety
+    ///
+    /// Under the list lock of the slab's node.
+    unsafe fn report_leaks(&self, slab: NonNull<Slab>) -> usize {
+        // SAFETY: a live slab (caller).
+        let slab = unsafe { slab.as_ref() };
+        let word = slab.word();
+        let mut reported = 0;
+        for first in (0..word.objects()).step_by(64) {
+            let mut free = 0u64;
+            let mut object = slab.head(word);
+            for _ in 0..word.free() {
+                if !slab.is_object(object, word) {
+                    break;
+                }
+                let index = slab.index(object);
+                if (first..first + 64).contains(&index) {
+                    free |= 1 << (index - first);
+                }
+                // SAFETY: an object of the slab; the list is only pushed to while the lock is held.
+                object = unsafe { self.config().code.next(object) };
+            }
+            for index in
+                (first..word.objects().min(first + 64)).filter(|index| free >> (index - first) & 1 == 0)
+            {
+                // SAFETY: below the number of objects.
+                self.host.corrupted(Corruption::LeakedObject, self.name(), unsafe { slab.object(index) });
+                reported += 1;
+            }
+        }
+        reported
+    }
+
+    /// Takes every lock of the layer, in the fixed order node by node, list before barn: call it before a fork, after the
+    /// front end's own locks and before the source's. Locks that this context holds already are left alone; returns
+    /// `false` if there were any (a fork from a signal handler).
+    pub fn fork_prepare(&self) -> bool {
+        let context = self.host.context();
+        let mut all = true;
+        for node in &self.nodes {
+            match node.lock(context) {
+                Some(held) => core::mem::forget(held),
+                None => all = false,
+            }
+            all &= node.barn.lock_for_fork(context);
+        }
+        all
+    }
+
+    /// Gives every lock back, in the parent and in the child.
+    ///
+    /// # Safety
+    ///
+    /// Once, after a [`fork_prepare`](Self::fork_prepare) that returned `true`, by the thread that called it (or its only
+    /// descendant in the child).
+    pub unsafe fn fork_done(&self) {
+        for node in self.nodes.iter().rev() {
+            // SAFETY: both are held since `fork_prepare` (caller).
+            unsafe {
+                node.barn.unlock_after_fork();
+                Node::unlock_forgotten(node);
+            }
+        }
+    }
+
+    /// Checks the invariants of the module documentation at rest, for tests. Returns objects in use.
+    ///
+    /// # Errors
+    ///
+    /// What is violated.
+    pub fn validate(&self) -> Result<usize, &'static str> {
+        let mut error = None;
+        let mut inuse = 0;
+        let mut listed = [0usize; NODES];
+        let mut empties = 0;
+        self.for_each_partial(|node, slab| {
+            listed[node] += 1;
+            // SAFETY: a live slab, under its list lock.
+            let slab = unsafe { slab.as_ref() };
+            let word = slab.word();
+            inuse += word.inuse();
+            empties += usize::from(word.inuse() == 0);
+            if word.frozen() {
+                error = Some("a frozen slab is on a partial list");
+            }
+            if word.full(slab.capacity()) {
+                error = Some("a full slab is on a partial list");
+            }
+            if word.inuse() > word.objects() || word.objects() > slab.capacity() {
+                error = Some("inuse <= objects <= capacity does not hold");
+            }
+            let mut length = 0;
+            let mut object = slab.head(word);
+            while !object.is_null() && length <= word.objects() {
+                if !slab.is_object(object, word) {
+                    error = Some("a free list leads out of its slab");
+                    break;
+                }
+                length += 1;
+                // SAFETY: an object on the free list.
+                object = unsafe { self.config().code.next(object) };
+            }
+            if length != word.free() {
+                error = Some("the length of a free list is not objects - inuse");
+            }
+        });
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.nr_partial() != listed[index] {
+                error = Some("nr_partial is not the length of the list");
+            }
+            // ORDERING: Relaxed: at rest.
+            let slabs = node.nr_slabs.load(Ordering::Relaxed);
+            if slabs < listed[index] {
+                error = Some("more slabs are listed than exist");
+            }
+            // ORDERING: Relaxed: at rest.
+            if slabs == listed[index] && node.total_objects.load(Ordering::Relaxed) == 0 && slabs != 0 {
+                error = Some("slabs without objects");
+            }
+        }
+        error.map_or(Ok(inuse), Err)
+    }
+}
+
+/// Free objects of the slabs of a list, estimated from 5,000 at each end if it is very long.
+///
+/// # Safety
+///
+/// Under the list lock.
+unsafe fn free_in(list: &SlabList) -> usize {
+    let free = |at: *mut Slab| {
+        // SAFETY: a member of the list.
+        let slab = unsafe { &*at };
+        slab.capacity().saturating_sub(slab.word().inuse())
+    };
+    let (mut sum, mut seen, mut total) = (0usize, 0usize, 0usize);
+    let limit = if list.len() > MAX_SCANNED { MAX_SCANNED / 2 } else { list.len() };
+    let mut at = list.first();
+    while !at.is_null() && seen < limit {
+        sum += free(at);
+        // SAFETY: a member of the list.
+        unsafe {
+            total += (*at).capacity();
+            at = *(*at).next.get();
+        }
+        seen += 1;
+    }
+    if list.len() > MAX_SCANNED {
+        let mut at = list.last();
+        while !at.is_null() && seen < MAX_SCANNED {
+            sum += free(at);
+            // SAFETY: a member of the list.
+            unsafe {
+                total += (*at).capacity();
+                at = *(*at).prev.get();
+            }
+            seen += 1;
+        }
+        let scale = |value: usize| (value as u64 * list.len() as u64 / seen as u64) as usize;
+        return scale(sum).min(scale(total));
+    }
+    sum
+}
+
+/// Appends all of `from` to `to`.
+///
+/// # Safety
+///
+/// Under the list lock.
+unsafe fn move_all(from: &mut SlabList, to: &mut SlabList) {
+    while let Some(slab) = NonNull::new(from.first()) {
+        // SAFETY: it is first of `from`, and then on no list.
+        unsafe {
+            from.remove(slab);
+            to.push_back(slab);
+        }
+    }
+}

@@ -30,26 +30,41 @@ def run(*command, **kw):
     return subprocess.run(command, check=True, text=True, **kw)
 
 
-def kernel(machine):
-    """The kernel image of the machine's package, and its release."""
-    folder = cache / "kernels" / machine["package"]
-    found = sorted(folder.glob("boot/vmlinuz-*"))
+def apt_options(architecture):
+    """Options that give apt a private view of another architecture, so that the system's own stays as it is."""
+    state = cache / f"apt-{architecture}"
+    for folder in ["lists/partial", "cache/archives/partial"]:
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    options = ["-o", f"APT::Architecture={architecture}", "-o", f"APT::Architectures::={architecture}", "-o", f"Dir::State::lists={state}/lists",
+               "-o", f"Dir::Cache={state}/cache", "-o", "Dir::State::status=/dev/null"]
+    if not (state / "updated").exists():
+        run("apt-get", *options, "-qq", "update", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        (state / "updated").touch()
+    return options
+
+
+def unpacked(package, architecture, wanted):
+    """Downloads a Debian package (never installs it) and returns the files in it that match."""
+    folder = cache / "packages" / f"{package}-{architecture}"
+    found = sorted(folder.glob(wanted))
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
-        suffix = ":" + machine["architecture"] if machine["architecture"] != "amd64" else ""
-        depends = subprocess.run(["apt-cache", "depends", machine["package"] + suffix], text=True, stdout=subprocess.PIPE).stdout
-        names = [name for name in re.findall(r"Depends: (\S+)", depends) if re.match(r"linux-image-\d", name)]
-        if not names:
-            raise RuntimeError(f"{machine['package']}{suffix}: not known to apt")
-        name = names[0] if ":" in names[0] else names[0] + suffix
-        run("apt-get", "-qq", "download", name, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        package = next(folder.glob("*.deb"))
-        run("dpkg-deb", "-x", str(package), str(folder))
-        package.unlink()
-        shutil.rmtree(folder / "lib", ignore_errors=True)
-        shutil.rmtree(folder / "usr", ignore_errors=True)
-        found = sorted(folder.glob("boot/vmlinuz-*"))
-    return found[0], found[0].name.removeprefix("vmlinuz-")
+        run("apt-get", *apt_options(architecture), "-qq", "download", package, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        archive = next(folder.glob("*.deb"))
+        run("dpkg-deb", "-x", str(archive), str(folder))
+        archive.unlink()
+        found = sorted(folder.glob(wanted))
+    return found
+
+
+def kernel(machine):
+    """The kernel image of the machine's package, and its release."""
+    options = apt_options(machine["architecture"])
+    depends = subprocess.run(["apt-cache", *options, "depends", machine["package"]], text=True, stdout=subprocess.PIPE).stdout
+    name = next(name for name in re.findall(r"Depends: (\S+)", depends) if re.match(r"linux-image-\d", name))
+    image = unpacked(name, machine["architecture"], "boot/vmlinuz-*")[0]
+    shutil.rmtree(image.parent.parent / "lib", ignore_errors=True)
+    return image, image.name.removeprefix("vmlinuz-")
 
 
 def test_binaries(crate, targets, profile="release"):
@@ -79,8 +94,7 @@ def initramfs(machine, name, release):
     shutil.rmtree(tree, ignore_errors=True)
     for folder in ["bin", "proc", "sys", "dev", "tmp", "tests", "lib64", "etc"]:
         (tree / folder).mkdir(parents=True)
-    busybox = machine.get("busybox", "/bin/busybox")
-    shutil.copy(busybox if pathlib.Path(busybox).exists() else shutil.which("busybox"), tree / "bin/busybox")
+    shutil.copy(unpacked("busybox-static", machine["architecture"], "bin/busybox")[0], tree / "bin/busybox")
     steps, needed = [], set()
     for test in machine["tests"]:
         if "crate" in test:
@@ -122,7 +136,7 @@ def initramfs(machine, name, release):
     image = cache / f"{name}.cpio"
     listing = subprocess.run(["find", ".", "-print0"], cwd=tree, stdout=subprocess.PIPE, check=True).stdout
     with open(image, "wb") as out:
-        subprocess.run(["/bin/busybox", "cpio", "-0", "-o", "-H", "newc"], cwd=tree, input=listing, stderr=subprocess.DEVNULL, stdout=out, check=True)
+        subprocess.run([str(unpacked("busybox-static", "amd64", "bin/busybox")[0]), "cpio", "-0", "-o", "-H", "newc"], cwd=tree, input=listing, stderr=subprocess.DEVNULL, stdout=out, check=True)
     return image, [label for label, _ in steps]
 
 

@@ -7,7 +7,6 @@ if ! need_apt qemu-system-x86_64 qemu-system-x86; then
     # Some machines carry a newer qemu-utils that conflicts with the distribution's emulator; it is not needed here.
     apt_install qemu-system-x86 qemu-utils- || true
 fi
-[ -x /bin/busybox ] || apt_install busybox-static || true
 if ! have qemu-system-x86_64; then
     skip vm "qemu-system-x86_64 is not installable"
     exit 0

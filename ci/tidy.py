@@ -35,5 +35,13 @@ for name in filter(None, files):
             problems.append(f"{name}:{number}: a note to self without an issue number")
     if re.search(r"/(utils?|common|misc|helpers?)(\.rs|/)", "/" + name):
         problems.append(f"{name}: a name that says nothing")
+# Documents must not name files that are not there.
+documents = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=root, text=True, capture_output=True).stdout.split("\0")
+for name in filter(None, documents):
+    if not (root / name).exists():
+        continue
+    for path in re.findall(r"`((?:crates|ci|docs|mutants|kernels|peers|vm|examples|\.ci)/[\w./-]+)`", (root / name).read_text()):
+        if not (root / path).exists():
+            problems.append(f"{name}: names {path}, which is not there")
 print("\n".join(problems) if problems else f"tidy: {len(files) - 1} files, no problems")
 sys.exit(1 if problems else 0)

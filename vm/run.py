@@ -67,14 +67,17 @@ def kernel(machine):
     return image, image.name.removeprefix("vmlinuz-")
 
 
-def test_binaries(crate, targets, profile="release"):
-    """Builds test programs of a crate and returns {name: path}."""
-    command = ["cargo", "test", "--no-run", "--message-format=json", "--quiet", "-p", crate]
-    if profile == "release":
-        command.append("--release")
+def test_binaries(crate, targets, target=None):
+    """Builds test programs of a crate and returns {name: path}; for another target with Debian's compiler and its own
+    build of the standard library, linked statically."""
+    command, env = ["cargo", "test", "--no-run", "--message-format=json", "--quiet", "--release", "-p", crate], dict(os.environ)
+    if target:
+        command += ["-Zbuild-std", "--target", target, "--target-dir", str(cache / "build")]
+        env.update(RUSTC_BOOTSTRAP="1", RUSTC="/usr/bin/rustc", RUSTFLAGS="-Ctarget-feature=+crt-static")
+        env[f"CARGO_TARGET_{target.upper().replace('-', '_')}_LINKER"] = target.replace("-unknown", "") + "-gcc"
     for target in targets:
         command += ["--lib"] if target == "lib" else ["--test", target]
-    output = subprocess.run(command, cwd=root, text=True, stdout=subprocess.PIPE, check=True).stdout
+    output = subprocess.run(command, cwd=root, env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
     found = {}
     for line in output.splitlines():
         if line.startswith("{"):
@@ -98,10 +101,11 @@ def initramfs(machine, name, release):
     steps, needed = [], set()
     for test in machine["tests"]:
         if "crate" in test:
-            for label, path in test_binaries(test["crate"], test["targets"]).items():
+            for label, path in test_binaries(test["crate"], test["targets"], machine.get("target")).items():
                 shutil.copy(path, tree / "tests" / label)
-                run("strip", "-g", str(tree / "tests" / label))
-                needed.update(libraries(path))
+                if not machine.get("target"):
+                    run("strip", "-g", str(tree / "tests" / label))
+                    needed.update(libraries(path))
                 arguments = test.get("arguments", "")
                 steps.append((label, f"{test.get('environment', '')} /tests/{label} {arguments}".strip()))
         else:

@@ -2,4 +2,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The per-CPU slab allocator as a Rust global allocator.
+//!
+//! ```
+//! #[global_allocator]
+//! static HEAP: fastpath_alloc::FastPath = fastpath_alloc::FastPath;
+//!
+//! let words: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+//! assert_eq!(words[999], "999");
+//! ```
 #![no_std]
+
+#[expect(unsafe_code, reason = "the thread pointer and weak symbols take assembly")]
+mod arch;
+#[expect(unsafe_code, reason = "raw memory")]
+mod big;
+#[expect(unsafe_code, reason = "raw memory")]
+mod bins;
+#[expect(unsafe_code, reason = "an unchecked index on the fast path")]
+mod classes;
+#[expect(unsafe_code, reason = "raw memory and restartable sequences")]
+mod cpu;
+#[expect(unsafe_code, reason = "calls the C library by address")]
+pub mod errno;
+mod fence;
+#[expect(unsafe_code, reason = "calls the C library by address")]
+mod fork;
+#[expect(unsafe_code, reason = "implements GlobalAlloc")]
+mod global;
+#[expect(unsafe_code, reason = "raw memory and restartable sequences")]
+mod heap;
+#[expect(unsafe_code, reason = "weak symbols take assembly")]
+mod libc_symbols;
+#[expect(unsafe_code, reason = "hands out references under a lock")]
+mod lock;
+mod meta;
+#[expect(unsafe_code, reason = "system calls on memory")]
+mod os;
+#[expect(unsafe_code, reason = "raw memory")]
+mod pagemap;
+#[expect(unsafe_code, reason = "raw memory")]
+mod pages;
+#[expect(unsafe_code, reason = "writes to standard error")]
+mod report;
+#[expect(unsafe_code, reason = "reads the C library's environment")]
+mod settings;
+mod stats;
+
+#[expect(unsafe_code, reason = "the raw entry points of the C library's names")]
+pub mod raw;
+
+pub use global::FastPath;

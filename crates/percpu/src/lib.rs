@@ -3,3 +3,5 @@
 
 //! Sound per-CPU data for Linux user space, on restartable sequences.
 #![no_std]
+
+pub mod sheaf;

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! RISC-V, 64 bit.
+
+use core::arch::asm;
+
+/// The thread pointer: different for every live thread of the process.
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mv {}, tp", out(reg) pointer, options(nostack, preserves_flags, nomem)) };
+    pointer
+}
+
+/// The address of a symbol that may be missing (null then).
+macro_rules! weak {
+    ($name:ident) => {{
+        let address: *mut u8;
+        // SAFETY: loads the symbol's entry of the global offset table.
+        unsafe {
+            core::arch::asm!(
+                concat!(".weak ", stringify!($name)),
+                concat!("la.global {}, ", stringify!($name)),
+                out(reg) address,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        address
+    }};
+}
+pub(crate) use weak;

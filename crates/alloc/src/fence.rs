@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Restarting the sections that other threads are in the middle of.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// Makes every thread of the process that is inside a section start it again; false if the kernel cannot.
+pub(crate) fn restart_all_sections() -> bool {
+    // ORDERING: Relaxed: registering twice is harmless.
+    if !REGISTERED.load(Relaxed) {
+        if membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_err() {
+            return false;
+        }
+        REGISTERED.store(true, Relaxed);
+    }
+    membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
+}

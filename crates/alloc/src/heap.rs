@@ -1,0 +1,414 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The heap: entry points, set-up, and the choice of the front end.
+//!
+//! One comparison decides everything on the way in: [`LIMIT`] is 0 until the heap is set up and in every mode in which
+//! the fast path must stay closed; otherwise it lies just above the largest class.
+
+use core::sync::atomic::{
+    AtomicU8, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use fastpath_percpu::sheaf;
+
+use crate::arch::thread_pointer;
+use crate::classes::{CLASSES, MAX_SMALL, UNIT, class_of_aligned, class2_of};
+use crate::pagemap::{self, Record, class2_at};
+use crate::report::Line;
+use crate::settings::{self, Foreign, Front};
+use crate::{big, bins, cpu, errno, fork, libc_symbols, os, report, stats};
+
+/// Sizes below this go through the fast path.
+pub(crate) static LIMIT: AtomicUsize = AtomicUsize::new(0);
+static MODE: AtomicU8 = AtomicU8::new(UNSET);
+/// Thread pointer of whoever is setting the heap up.
+static SETTING_UP: AtomicU64 = AtomicU64::new(0);
+
+const UNSET: u8 = 0;
+/// Sheaves per CPU, under rseq.
+const RSEQ: u8 = 1;
+/// Sheaves per CPU, each CPU's under a lock.
+const LOCKED: u8 = 2;
+/// No sheaves: every operation goes to the bin.
+const DIRECT: u8 = 3;
+
+/// Whether slabs are entered in the fast map.
+#[inline]
+pub(crate) fn fast_map() -> bool {
+    MODE.load(Relaxed) == RSEQ
+}
+
+/// The name of the front end that runs.
+pub(crate) fn front() -> &'static str {
+    match MODE.load(Relaxed) {
+        RSEQ => "sheaf/rseq",
+        LOCKED => "sheaf/trylock",
+        DIRECT => "direct",
+        _ => "not set up",
+    }
+}
+
+/// Sets the heap up; false while this very thread is inside the set-up.
+#[cold]
+pub(crate) fn set_up() -> bool {
+    let me = thread_pointer() as u64;
+    loop {
+        // ORDERING: Acquire pairs with the Release at the end: the tables are seen.
+        if MODE.load(Acquire) != UNSET {
+            return true;
+        }
+        match SETTING_UP.compare_exchange(0, me, Acquire, Relaxed) {
+            Ok(_) => break,
+            Err(other) if other == me => return false,
+            Err(_) => os::yield_now(),
+        }
+    }
+    // ORDERING: Acquire as above: another thread may have been faster.
+    if MODE.load(Acquire) == UNSET {
+        let settings = settings::read();
+        let mode = choose_mode(settings.front);
+        // ORDERING: Release publishes all tables to the Acquire above.
+        MODE.store(mode, Release);
+        stats::attach();
+        fork::register();
+        if mode == RSEQ {
+            // ORDERING: Release: opens the fast path last. Its readers are Relaxed: what they go on to read is
+            // reached through tables that are constant from here on, and a thread that sees the new limit without
+            // them would need to have been created before this store without any synchronisation with it, which the
+            // first allocation of a process rules out; x86-64, the one machine with this mode, keeps the order anyway.
+            LIMIT.store(MAX_SMALL + 1, Release);
+        }
+    }
+    // ORDERING: Release pairs with the Acquire of the next claim.
+    SETTING_UP.store(0, Release);
+    true
+}
+
+fn choose_mode(front: Front) -> u8 {
+    let cpus = if rustix::thread::sched_getaffinity(None).is_ok() { 1024 } else { 8192 };
+    if front == Front::Direct {
+        return DIRECT;
+    }
+    if front == Front::Sheaf
+        && sheaf::SUPPORTED
+        && let Some(offset) = rseq_offset()
+        && cpu::set_up(cpus, offset, false)
+    {
+        return RSEQ;
+    }
+    let cpus = rustix::thread::sched_getaffinity(None).map_or(64, |set| set.count() as usize).max(1);
+    if cpu::set_up(cpus, 0, true) { LOCKED } else { DIRECT }
+}
+
+/// Where the C library registered this thread's rseq area, if it did.
+fn rseq_offset() -> Option<isize> {
+    let size = libc_symbols::__rseq_size().cast::<u32>();
+    let offset = libc_symbols::__rseq_offset().cast::<isize>();
+    if size.is_null() || offset.is_null() {
+        return None;
+    }
+    // SAFETY: the C library's own constants of these types.
+    let (size, offset) = unsafe { (size.read(), offset.read()) };
+    // SAFETY: a non-zero size says that every thread has an area at that offset.
+    (size != 0 && unsafe { sheaf::cpu_id(offset) } >= 0).then_some(offset)
+}
+
+/// Allocates `size` bytes at a multiple of 16. Null if there is no memory.
+#[inline(always)]
+pub(crate) fn malloc<const CLEAR: bool>(size: usize) -> *mut u8 {
+    // ORDERING: Relaxed: see `set_up`.
+    if size < LIMIT.load(Relaxed) {
+        let class2 = class2_of(size);
+        // SAFETY: the limit is open, so `access` is set up; its blocks and sheaves are valid for ever.
+        let object = unsafe { sheaf::pop::<CLEAR>(cpu::access(), class2) };
+        if !object.is_null() {
+            return object;
+        }
+        return malloc_empty(class2);
+    }
+    malloc_slow(size)
+}
+
+/// Frees what `malloc` and its relatives returned.
+///
+/// # Safety
+///
+/// `pointer` is null or a block of this heap that nobody uses any more. (Foreign pointers end the process.)
+#[inline(always)]
+pub(crate) unsafe fn free<const CLEAR: bool>(pointer: *mut u8) {
+    let class2 = class2_at(pointer.addr());
+    if class2 != 0 {
+        // SAFETY: the fast map has entries only while the fast path is open; the object is the caller's to free.
+        if !unsafe { sheaf::push::<CLEAR>(cpu::access(), class2, pointer) } {
+            free_full(pointer, class2);
+        }
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { free_slow(pointer) };
+}
+
+/// Frees an object whose size is known.
+///
+/// # Safety
+///
+/// As [`free`]; `size` is what was asked for, at an alignment of at most 16.
+#[inline(always)]
+pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize) {
+    // ORDERING: Relaxed: see `set_up`.
+    if size < LIMIT.load(Relaxed) {
+        let class2 = class2_of(size);
+        // SAFETY: as in `free`. An object from before the limit opened may lie in an emergency mapping, but those are
+        // page-aligned and are told apart in the bin when the sheaf gets there; see `free_full`.
+        if !unsafe { sheaf::push::<CLEAR>(cpu::access(), class2, pointer) } {
+            free_full(pointer, class2);
+        }
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { free_slow(pointer) };
+}
+
+/// `malloc` when this CPU's sheaf is empty.
+#[cold]
+#[inline(never)]
+pub(crate) fn malloc_empty(class2: usize) -> *mut u8 {
+    let class = class2 / 2;
+    let mut object = cpu::alloc_rseq(class);
+    if object.is_null() {
+        object = emergency(CLASSES[class].size as usize, 16);
+        if object.is_null() {
+            errno::set(errno::ENOMEM);
+        }
+    }
+    object
+}
+
+/// `free` when this CPU's sheaf is full.
+#[cold]
+#[inline(never)]
+pub(crate) fn free_full(pointer: *mut u8, class2: usize) {
+    cpu::free_rseq(class2 / 2, pointer);
+}
+
+/// `malloc` when the fast path is closed, or for big blocks.
+#[cold]
+#[inline(never)]
+pub(crate) fn malloc_slow(size: usize) -> *mut u8 {
+    let object = alloc_any(size, 16).0;
+    if object.is_null() {
+        errno::set(errno::ENOMEM);
+    }
+    object
+}
+
+/// Allocates anything; also tells whether the block is known to read as zero.
+pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
+    // ORDERING: Acquire pairs with the Release in `set_up`.
+    if MODE.load(Acquire) == UNSET && !set_up() {
+        return (emergency(size, align), true);
+    }
+    let class = class_of_aligned(size, align);
+    let (object, zeroed) = if class == 0 {
+        big::alloc(size, align)
+    } else {
+        let object = match MODE.load(Relaxed) {
+            RSEQ => cpu::alloc_rseq(class),
+            LOCKED => cpu::alloc_locked(class),
+            _ => cpu::alloc_direct(class),
+        };
+        (object, false)
+    };
+    if object.is_null() { (emergency(size, align), true) } else { (object, zeroed) }
+}
+
+/// Memory for an allocation that cannot enter the heap: during set-up, or under a signal handler that interrupted the
+/// heap itself. A mapping of its own, with its record in its first page. Null if the system has no memory either.
+#[cold]
+fn emergency(size: usize, align: usize) -> *mut u8 {
+    let null = core::ptr::null_mut();
+    let align = align.max(16);
+    let lead = align.max(os::PAGE);
+    let Some(bytes) = size.checked_add(lead).and_then(|bytes| bytes.checked_next_multiple_of(UNIT)) else {
+        return null;
+    };
+    if bytes > isize::MAX as usize {
+        return null;
+    }
+    let Some(base) = os::map_aligned(bytes, align.max(UNIT), true) else { return null };
+    // The object starts in unit `lead / UNIT`: its record is found there.
+    let object = base + lead;
+    // SAFETY: the mapping's own first words.
+    unsafe {
+        (base as *mut usize).write(bytes);
+        (base as *mut usize).add(1).write(object);
+    }
+    if !pagemap::set_record(object, Record::Emergency(base)) {
+        os::unmap(base, bytes);
+        return null;
+    }
+    object as *mut u8
+}
+
+/// Size and start of an emergency block.
+fn emergency_block(base: usize) -> (usize, usize) {
+    // SAFETY: `emergency` wrote these words, and the block is live.
+    unsafe { ((base as *const usize).read(), (base as *const usize).add(1).read()) }
+}
+
+/// `free` of anything the fast map does not know.
+///
+/// # Safety
+///
+/// As [`free`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn free_slow(pointer: *mut u8) {
+    let address = pointer.addr();
+    if address == 0 {
+        return;
+    }
+    match pagemap::record_at(address) {
+        Record::Slab(record) => {
+            let Ok(class) = bins::check_object(record, address) else { report::invalid_free(address) };
+            match MODE.load(Relaxed) {
+                RSEQ => cpu::free_rseq(class, pointer),
+                LOCKED => cpu::free_locked(class, pointer),
+                _ => cpu::free_direct(class, pointer),
+            }
+        }
+        Record::Big(record) => big::free(record, address),
+        Record::Emergency(base) => {
+            let (bytes, object) = emergency_block(base);
+            if object != address {
+                report::invalid_free(address);
+            }
+            pagemap::set_record(address, Record::None);
+            os::unmap(base, bytes);
+        }
+        Record::None => foreign(address),
+    }
+}
+
+/// A pointer this heap never returned.
+#[cold]
+fn foreign(address: usize) {
+    let line = Line::new()
+        .text("free of ")
+        .hex(address)
+        .text(", which this allocator did not return (freed twice, or allocated by another allocator: usually a library loaded with RTLD_DEEPBIND); ");
+    match settings::get().foreign {
+        Foreign::Abort => line.text("FASTPATH_FOREIGN=leak ignores it").abort(),
+        Foreign::Leak => line.text("ignored").print(),
+    }
+}
+
+/// The number of bytes that may be used at `pointer`. Ends the process for a pointer that is not a block's.
+pub(crate) fn usable_size(pointer: *mut u8) -> usize {
+    let address = pointer.addr();
+    let size = match pagemap::record_at(address) {
+        Record::Slab(record) => bins::check_object(record, address).ok().map(|class| CLASSES[class].size as usize),
+        Record::Big(record) => big::size(record, address),
+        Record::Emergency(base) => {
+            let (bytes, object) = emergency_block(base);
+            (object == address).then(|| base + bytes - object)
+        }
+        Record::None => None,
+    };
+    size.unwrap_or_else(|| report::invalid_free(address))
+}
+
+/// Changes the size of a block, moving it if need be. Null: no memory, and the block is as it was.
+///
+/// # Safety
+///
+/// `pointer` is a block of this heap and not null. If the result is not null the old pointer is gone.
+pub(crate) unsafe fn realloc(pointer: *mut u8, size: usize, align: usize) -> *mut u8 {
+    let address = pointer.addr();
+    let record = pagemap::record_at(address);
+    let old = usable_size(pointer);
+    if size > isize::MAX as usize {
+        return core::ptr::null_mut();
+    }
+    match record {
+        // A block stays where it is unless it would waste more than half.
+        Record::Slab(_) if size <= old && (size > old / 2 || old <= 128) => return pointer,
+        Record::Big(record) if size > MAX_SMALL => {
+            let resized = big::resize(record, address, size);
+            if !resized.is_null() && resized.addr().is_multiple_of(align) {
+                return resized;
+            }
+            if !resized.is_null() {
+                // Moved to an address that is not aligned as the block was asked for: only the caller's copy helps.
+                return aligned_copy(resized, old.min(size), size, align);
+            }
+        }
+        Record::Emergency(_) if size <= old => return pointer,
+        _ => {}
+    }
+    let new = if align <= UNIT && size > old && big::grows_by_mapping(size) {
+        big::alloc_growing(size)
+    } else {
+        core::ptr::null_mut()
+    };
+    let new = if new.is_null() { alloc_any(size, align).0 } else { new };
+    if new.is_null() {
+        return new;
+    }
+    // SAFETY: two different live blocks of at least that many bytes; then the old one is freed by its owner.
+    unsafe {
+        core::ptr::copy_nonoverlapping(pointer, new, old.min(size));
+        free::<true>(pointer);
+    }
+    new
+}
+
+#[cold]
+fn aligned_copy(block: *mut u8, bytes: usize, size: usize, align: usize) -> *mut u8 {
+    let (new, _) = alloc_any(size, align);
+    if new.is_null() {
+        // The block has its new size already; an alignment above a unit cannot be kept.
+        return block;
+    }
+    // SAFETY: two different live blocks of at least that many bytes; then the old one is freed by its owner.
+    unsafe {
+        core::ptr::copy_nonoverlapping(block, new, bytes);
+        free::<true>(block);
+    }
+    new
+}
+
+/// Allocates `size` zeroed bytes at a multiple of `align`.
+pub(crate) fn zeroed(size: usize, align: usize) -> *mut u8 {
+    if align <= 16 && size < LIMIT.load(Relaxed) {
+        let object = malloc::<true>(size);
+        if !object.is_null() {
+            // SAFETY: a new block of `size` bytes.
+            unsafe { object.write_bytes(0, size) };
+        }
+        return object;
+    }
+    let (object, zeroed) = alloc_any(size, align);
+    if !object.is_null() && !zeroed {
+        // SAFETY: a new block of `size` bytes.
+        unsafe { object.write_bytes(0, size) };
+    }
+    object
+}
+
+/// Gives back what can be given back; whether anything was.
+pub(crate) fn trim() -> bool {
+    match MODE.load(Relaxed) {
+        RSEQ => cpu::drain(crate::fence::restart_all_sections, false),
+        LOCKED => cpu::drain(|| true, true),
+        _ => {}
+    }
+    for class in 1..crate::classes::COUNT {
+        if let Some(mut bin) = bins::bin(class) {
+            bin.trim();
+        }
+    }
+    crate::pages::trim() > 0
+}

@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The few symbols of the C library that the heap uses when they are there. All weak: glibc before 2.35, musl and
+//! programs without a C library lack some, and a strong import would keep the library from loading at all.
+
+crate::arch::weak_symbols!(
+    __rseq_offset,
+    __rseq_size,
+    __register_atfork,
+    pthread_atfork,
+    __environ,
+    __errno_location,
+    dlopen,
+    dlsym,
+    sched_getcpu
+);

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The lock of the slow path. It knows its owner, so that a signal handler that interrupted the owner is told so
+//! instead of waiting for itself.
+//!
+//! The word: 0 is free; otherwise the owner's thread pointer, bit 0 set, and bit 1 set if somebody may sleep.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::arch::thread_pointer;
+use crate::os;
+
+const LOCKED: u64 = 1;
+const SLEEPERS: u64 = 2;
+
+/// A lock around a `T`.
+pub(crate) struct Lock<T> {
+    word: AtomicU64,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out one `&mut T` at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// The right to the value; gives the lock back when dropped.
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { word: AtomicU64::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes the lock; `None` if this very thread holds it already (a signal handler is running).
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<Guard<'_, T>> {
+        self.lock_raw().then_some(Guard { lock: self })
+    }
+
+    /// Takes the lock only if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let mine = thread_pointer() as u64 | LOCKED;
+        // ORDERING: Acquire pairs with the Release in `unlock_raw`: we see what the last owner wrote.
+        self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok().then_some(Guard { lock: self })
+    }
+
+    /// [`Self::lock`] without a guard, for `fork`: paired with [`Self::unlock_raw`].
+    pub(crate) fn lock_raw(&self) -> bool {
+        let mine = thread_pointer() as u64 | LOCKED;
+        // ORDERING: Acquire pairs with the Release in `unlock_raw`.
+        if self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok() {
+            return true;
+        }
+        self.lock_contended(mine)
+    }
+
+    #[cold]
+    fn lock_contended(&self, mine: u64) -> bool {
+        let mut spins = 0;
+        let mut mark = 0;
+        loop {
+            // ORDERING: Relaxed: only decides what to try next.
+            let seen = self.word.load(Relaxed);
+            if seen == 0 {
+                // ORDERING: Acquire pairs with the Release in `unlock_raw`. After a sleep the sleepers' bit is set
+                // again, because others may still sleep.
+                if self.word.compare_exchange(0, mine | mark, Acquire, Relaxed).is_ok() {
+                    return true;
+                }
+                continue;
+            }
+            if seen & !SLEEPERS == mine {
+                return false;
+            }
+            if spins < 64 {
+                spins += 1;
+                core::hint::spin_loop();
+                continue;
+            }
+            if spins < 68 {
+                spins += 1;
+                os::yield_now();
+                continue;
+            }
+            // ORDERING: Relaxed: the bit asks the owner for a wake-up and publishes nothing.
+            if seen & SLEEPERS == 0 && self.word.compare_exchange(seen, seen | SLEEPERS, Relaxed, Relaxed).is_err() {
+                continue;
+            }
+            mark = SLEEPERS;
+            os::wait_on(&self.word, (seen | SLEEPERS) as u32);
+        }
+    }
+
+    /// Gives the lock back.
+    pub(crate) fn unlock_raw(&self) {
+        // ORDERING: Release pairs with the Acquire of the next owner.
+        let seen = self.word.swap(0, Release);
+        if seen & SLEEPERS != 0 {
+            os::wake_one(&self.word);
+        }
+    }
+
+    /// The value, for a caller that holds the lock by [`Self::lock_raw`].
+    pub(crate) fn get(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
+impl<T> core::ops::Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard exists, so this thread holds the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> core::ops::DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard exists, so this thread holds the lock, and the guard is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock_raw();
+    }
+}

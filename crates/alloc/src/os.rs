@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory from the system, and the few other system calls. Every failure is a `None` or `false`: the heap turns it
+//! into a null pointer. None of these touches `errno`.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+
+/// The smallest page size this heap assumes; the system's own is a multiple.
+pub(crate) const PAGE: usize = 4096;
+
+/// For tests of failure: the mappings still allowed before every further one fails. 0 means no limit.
+static FAULT_COUNTDOWN: AtomicUsize = AtomicUsize::new(0);
+/// Whether only one mapping fails, instead of all from there on.
+static FAULT_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// Lets the `n`th mapping from now fail (and all after it, unless `once`). For tests; 0 turns it off.
+pub(crate) fn inject_fault(n: usize, once: bool) {
+    FAULT_ONCE.store(once, Relaxed);
+    FAULT_COUNTDOWN.store(n, Relaxed);
+}
+
+/// Whether an injected fault lets this mapping fail.
+fn fault() -> bool {
+    // ORDERING: Relaxed throughout: a test's counter publishes nothing.
+    let left = FAULT_COUNTDOWN.load(Relaxed);
+    match left {
+        0 => false,
+        1 => {
+            if FAULT_ONCE.load(Relaxed) {
+                FAULT_COUNTDOWN.store(0, Relaxed);
+            }
+            true
+        }
+        _ => {
+            FAULT_COUNTDOWN.store(left - 1, Relaxed);
+            false
+        }
+    }
+}
+
+fn map(hint: usize, bytes: usize, prot: ProtFlags) -> Option<usize> {
+    if fault() {
+        return None;
+    }
+    // SAFETY: a new private mapping without MAP_FIXED replaces nothing.
+    unsafe { mm::mmap_anonymous(hint as *mut c_void, bytes, prot, MapFlags::PRIVATE | MapFlags::NORESERVE) }
+        .ok()
+        .map(|address| address.addr())
+}
+
+/// Maps `bytes` of zeroed memory at any page.
+pub(crate) fn map_memory(bytes: usize) -> Option<usize> {
+    map(0, bytes, ProtFlags::READ | ProtFlags::WRITE)
+}
+
+/// Maps `bytes` at a multiple of `align`, readable and writable if `commit`, else only reserved.
+pub(crate) fn map_aligned(bytes: usize, align: usize, commit: bool) -> Option<usize> {
+    let prot = if commit { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::empty() };
+    let first = map(0, bytes, prot)?;
+    if first.is_multiple_of(align) {
+        return Some(first);
+    }
+    // The kernel fills gaps from above: the aligned address just below is often free.
+    unmap(first, bytes);
+    let lower = first & !(align - 1);
+    if lower != 0 {
+        let second = map(lower, bytes, prot)?;
+        if second.is_multiple_of(align) {
+            return Some(second);
+        }
+        unmap(second, bytes);
+    }
+    let whole = bytes.checked_add(align)?;
+    let base = map(0, whole, prot)?;
+    let start = base.next_multiple_of(align);
+    if start > base {
+        unmap(base, start - base);
+    }
+    let end = base + whole;
+    if end > start + bytes {
+        unmap(start + bytes, end - (start + bytes));
+    }
+    Some(start)
+}
+
+/// Makes reserved memory readable and writable.
+pub(crate) fn commit(base: usize, bytes: usize) -> bool {
+    if fault() {
+        return false;
+    }
+    // SAFETY: the callers pass a range of a reservation of theirs that nobody uses yet.
+    unsafe { mm::mprotect(base as *mut c_void, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
+}
+
+/// Gives a mapping, or a part of one, back. False if the system refuses (too many mappings): it stays mapped then.
+pub(crate) fn unmap(base: usize, bytes: usize) -> bool {
+    // SAFETY: the callers pass a range of a mapping of theirs that nobody uses any more.
+    unsafe { mm::munmap(base as *mut c_void, bytes) }.is_ok()
+}
+
+/// Takes the memory away and keeps the addresses: what is there reads as zero afterwards, if this returns true.
+pub(crate) fn purge(base: usize, bytes: usize) -> bool {
+    // SAFETY: the callers pass free memory of theirs.
+    unsafe {
+        let probe = base as *mut u8;
+        probe.write_volatile(1);
+        // An emulator that ignores the advice would make `calloc` return dirty memory: hence the probe.
+        mm::madvise(base as *mut c_void, bytes, Advice::LinuxDontNeed).is_ok() && probe.read_volatile() == 0
+    }
+}
+
+/// Asks for huge pages in a range; nothing depends on the answer.
+pub(crate) fn advise_huge(base: usize, bytes: usize) {
+    // SAFETY: advice about memory of ours changes no content.
+    let _ = unsafe { mm::madvise(base as *mut c_void, bytes, Advice::LinuxHugepage) };
+}
+
+/// Grows or shrinks a mapping where it is.
+pub(crate) fn resize_in_place(base: usize, old: usize, new: usize) -> bool {
+    if new > old && fault() {
+        return false;
+    }
+    // SAFETY: a mapping of the caller's; without MAYMOVE it keeps its address.
+    unsafe { mm::mremap(base as *mut c_void, old, new, MremapFlags::empty()) }.is_ok()
+}
+
+/// Moves a mapping over a reservation of the caller's, growing it to `new` bytes.
+pub(crate) fn move_to(base: usize, old: usize, new: usize, target: usize) -> bool {
+    if fault() {
+        return false;
+    }
+    // SAFETY: `target..target + new` is a reservation of the caller's that nobody uses; the kernel replaces it in the
+    // same call, so no other thread can map something there in between.
+    unsafe {
+        mm::mremap_fixed(base as *mut c_void, old, new, MremapFlags::MAYMOVE, target as *mut c_void).is_ok()
+    }
+}
+
+/// Sleeps while the low half of the 64-bit word at `word` is `expected`.
+pub(crate) fn wait_on(word: &core::sync::atomic::AtomicU64, expected: u32) {
+    // SAFETY: the low half of a little-endian 64-bit word is an aligned 32-bit word.
+    let low = unsafe { &*(&raw const *word).cast::<core::sync::atomic::AtomicU32>() };
+    let _ = rustix::thread::futex::wait(low, rustix::thread::futex::Flags::PRIVATE, expected, None);
+}
+
+/// Wakes one sleeper of [`wait_on`].
+pub(crate) fn wake_one(word: &core::sync::atomic::AtomicU64) {
+    // SAFETY: as in `wait_on`.
+    let low = unsafe { &*(&raw const *word).cast::<core::sync::atomic::AtomicU32>() };
+    let _ = rustix::thread::futex::wake(low, rustix::thread::futex::Flags::PRIVATE, 1);
+}
+
+/// The limit on address space, if one is set.
+pub(crate) fn address_space_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
+/// Lets another thread run.
+pub(crate) fn yield_now() {
+    rustix::thread::sched_yield();
+}

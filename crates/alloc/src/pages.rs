@@ -1,0 +1,417 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Runs of 64 KiB units, out of large pieces of reserved address space.
+//!
+//! A piece is reserved whole and made accessible from its start on, so it costs the kernel at most two mappings
+//! whatever happens inside. Three bits per unit: *used*; *dirty*, for a free unit whose memory may be resident; and
+//! *kept*, for a dirty one that a big block left behind. Dirty units beyond the limits go back to the system in
+//! batches, inside the `free` that exceeded the limit, because an idle process calls nothing.
+
+use crate::classes::UNIT;
+use crate::lock::Lock;
+use crate::{meta, os};
+
+/// The longest run: larger blocks are mapped on their own.
+pub(crate) const MAX_RUN: usize = 512;
+/// Units of a full-sized piece.
+const PIECE: usize = 1024;
+const WORDS: usize = PIECE / 64;
+const PIECE_ALIGN: usize = 2 << 20;
+/// Units made accessible at a time.
+const COMMIT_STEP: usize = 32;
+/// Dirty units that are always kept.
+const DIRTY_FLOOR: usize = (16 << 20) / UNIT;
+/// Units of freed big blocks that are always kept.
+const KEPT_FLOOR: usize = (64 << 20) / UNIT;
+
+type Bits = [u64; WORDS];
+
+struct Piece {
+    next: *mut Piece,
+    base: usize,
+    units: usize,
+    committed: usize,
+    free: usize,
+    /// No free run is longer than this.
+    longest: usize,
+    used: Bits,
+    dirty: Bits,
+    kept: Bits,
+}
+
+/// All pieces, and the accounts.
+pub(crate) struct Pages {
+    first: *mut Piece,
+    last: *mut Piece,
+    reserved: usize,
+    used: usize,
+    peak: usize,
+    dirty: usize,
+    kept: usize,
+    piece_units: usize,
+    purged: u64,
+    /// The system refused to take memory back, or did not zero it: not asked again.
+    no_purge: bool,
+}
+
+// SAFETY: the pieces are reached through the lock only.
+unsafe impl Send for Pages {}
+
+static PAGES: Lock<Pages> = Lock::new(Pages {
+    first: core::ptr::null_mut(),
+    last: core::ptr::null_mut(),
+    reserved: 0,
+    used: 0,
+    peak: 0,
+    dirty: 0,
+    kept: 0,
+    piece_units: 0,
+    purged: 0,
+    no_purge: false,
+});
+
+/// A run that was taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) base: usize,
+    /// Whether all of it reads as zero.
+    pub(crate) zeroed: bool,
+}
+
+/// Takes `units` units at a multiple of `align` units. `None`: no memory, or a signal handler interrupted us here.
+pub(crate) fn take(units: usize, align: usize) -> Option<Run> {
+    debug_assert!(units <= MAX_RUN);
+    PAGES.lock()?.take(units, align)
+}
+
+/// Gives a run back; false if a signal handler interrupted us here, and nothing has happened.
+pub(crate) fn give(base: usize, units: usize, big: bool) -> bool {
+    match PAGES.lock() {
+        Some(mut pages) => {
+            pages.give(base, units, big);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Extends a run at its end, if the units there are free. Tells whether the new part reads as zero.
+pub(crate) fn extend(base: usize, units: usize, more: usize) -> Option<bool> {
+    PAGES.lock()?.extend(base, units, more)
+}
+
+/// Gives every dirty unit back to the system; the number of bytes.
+pub(crate) fn trim() -> usize {
+    PAGES.lock().map_or(0, |mut pages| {
+        let before = pages.dirty + pages.kept;
+        pages.purge_small(0);
+        pages.purge_kept(0);
+        (before - pages.dirty - pages.kept) * UNIT
+    })
+}
+
+/// Figures of the page layer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) reserved: usize,
+    pub(crate) used: usize,
+    pub(crate) dirty: usize,
+    pub(crate) purged: u64,
+}
+
+/// The figures now, in bytes.
+pub(crate) fn figures() -> Figures {
+    PAGES.lock().map_or_else(Figures::default, |pages| Figures {
+        reserved: pages.reserved * UNIT,
+        used: pages.used * UNIT,
+        dirty: (pages.dirty + pages.kept) * UNIT,
+        purged: pages.purged * UNIT as u64,
+    })
+}
+
+pub(crate) fn before_fork() {
+    PAGES.lock_raw();
+}
+
+pub(crate) fn after_fork() {
+    PAGES.unlock_raw();
+}
+
+/// The first position from `from` on, below `to`, whose bit is `value`; `to` if there is none.
+fn find_bit(bits: &Bits, from: usize, to: usize, value: bool) -> usize {
+    let mut at = from;
+    while at < to {
+        let word = bits[at / 64];
+        let rest = (if value { word } else { !word }) >> (at % 64);
+        if rest != 0 {
+            return to.min(at + rest.trailing_zeros() as usize);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    to
+}
+
+/// Sets or clears `count` bits; returns how many of them changed.
+fn set_bits(bits: &mut Bits, from: usize, count: usize, value: bool) -> usize {
+    let mut changed = 0;
+    let (mut at, end) = (from, from + count);
+    while at < end {
+        let step = (64 - at % 64).min(end - at);
+        let mask = (u64::MAX >> (64 - step)) << (at % 64);
+        let word = &mut bits[at / 64];
+        let before = *word & mask;
+        changed += if value { step - before.count_ones() as usize } else { before.count_ones() as usize };
+        *word = if value { *word | mask } else { *word & !mask };
+        at += step;
+    }
+    changed
+}
+
+impl Piece {
+    fn find(&self, units: usize, align: usize) -> Option<usize> {
+        let align_bytes = align * UNIT;
+        let mut at = 0;
+        loop {
+            at = find_bit(&self.used, at, self.units, false);
+            at = ((self.base + at * UNIT).next_multiple_of(align_bytes) - self.base) / UNIT;
+            if at + units > self.units {
+                return None;
+            }
+            let end = find_bit(&self.used, at, at + units, true);
+            if end == at + units {
+                return Some(at);
+            }
+            at = end + 1;
+        }
+    }
+
+    /// Makes everything up to `end` accessible.
+    fn commit(&mut self, end: usize) -> bool {
+        if end <= self.committed {
+            return true;
+        }
+        let generous = end.next_multiple_of(COMMIT_STEP).min(self.units);
+        for target in [generous, end] {
+            if os::commit(self.base + self.committed * UNIT, (target - self.committed) * UNIT) {
+                self.committed = target;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Pages {
+    fn take(&mut self, units: usize, align: usize) -> Option<Run> {
+        let mut piece = self.first;
+        while !piece.is_null() {
+            // SAFETY: pieces of the list are valid for ever, and we hold the lock.
+            let this = unsafe { &mut *piece };
+            if this.free >= units && this.longest >= units {
+                match this.find(units, align) {
+                    Some(at) => return self.claim(piece, at, units),
+                    None if align == 1 => this.longest = units - 1,
+                    None => {}
+                }
+            }
+            piece = this.next;
+        }
+        let piece = self.reserve(units, align)?;
+        // SAFETY: as above.
+        let at = unsafe { (*piece).find(units, align) }?;
+        self.claim(piece, at, units)
+    }
+
+    fn claim(&mut self, piece: *mut Piece, at: usize, units: usize) -> Option<Run> {
+        // SAFETY: as in `take`.
+        let piece = unsafe { &mut *piece };
+        if !piece.commit(at + units) {
+            return None;
+        }
+        set_bits(&mut piece.used, at, units, true);
+        let dirty = set_bits(&mut piece.dirty, at, units, false);
+        let kept = set_bits(&mut piece.kept, at, units, false);
+        piece.free -= units;
+        self.dirty -= dirty;
+        self.kept -= kept;
+        self.used += units;
+        self.peak = self.peak.max(self.used);
+        Some(Run { base: piece.base + at * UNIT, zeroed: dirty + kept == 0 })
+    }
+
+    fn reserve(&mut self, units: usize, align: usize) -> Option<*mut Piece> {
+        if self.piece_units == 0 {
+            self.piece_units = match os::address_space_limit() {
+                Some(limit) => ((limit / 32) as usize / UNIT).clamp(16, PIECE),
+                None => PIECE,
+            };
+        }
+        let mut size = self.piece_units.max(units);
+        let align_bytes = PIECE_ALIGN.max(align * UNIT);
+        loop {
+            let align_bytes = if size * UNIT < PIECE_ALIGN { UNIT.max(align * UNIT) } else { align_bytes };
+            if let Some(base) = os::map_aligned(size * UNIT, align_bytes, false) {
+                let piece = meta::take(size_of::<Piece>(), align_of::<Piece>()).cast::<Piece>();
+                if piece.is_null() {
+                    os::unmap(base, size * UNIT);
+                    return None;
+                }
+                let mut used = [0; WORDS];
+                set_bits(&mut used, size, PIECE - size, true);
+                // SAFETY: fresh memory of the right size and alignment.
+                unsafe {
+                    piece.write(Piece {
+                        next: core::ptr::null_mut(),
+                        base,
+                        units: size,
+                        committed: 0,
+                        free: size,
+                        longest: size,
+                        used,
+                        dirty: [0; WORDS],
+                        kept: [0; WORDS],
+                    });
+                    if self.last.is_null() {
+                        self.first = piece;
+                    } else {
+                        (*self.last).next = piece;
+                    }
+                }
+                self.last = piece;
+                self.reserved += size;
+                return Some(piece);
+            }
+            if size == units {
+                return None;
+            }
+            size = (size / 2).max(units);
+        }
+    }
+
+    fn piece_of(&self, base: usize) -> *mut Piece {
+        let mut piece = self.first;
+        while !piece.is_null() {
+            // SAFETY: as in `take`.
+            let this = unsafe { &*piece };
+            if base.wrapping_sub(this.base) < this.units * UNIT {
+                break;
+            }
+            piece = this.next;
+        }
+        piece
+    }
+
+    fn extend(&mut self, base: usize, units: usize, more: usize) -> Option<bool> {
+        let piece = self.piece_of(base);
+        if piece.is_null() {
+            return None;
+        }
+        // SAFETY: as in `take`.
+        let this = unsafe { &*piece };
+        let end = (base - this.base) / UNIT + units;
+        if end + more > this.units || find_bit(&this.used, end, end + more, true) != end + more {
+            return None;
+        }
+        self.claim(piece, end, more).map(|run| run.zeroed)
+    }
+
+    fn give(&mut self, base: usize, units: usize, big: bool) {
+        let piece = self.piece_of(base);
+        if piece.is_null() {
+            return;
+        }
+        // SAFETY: as in `take`.
+        let piece = unsafe { &mut *piece };
+        let at = (base - piece.base) / UNIT;
+        set_bits(&mut piece.used, at, units, false);
+        if big {
+            self.kept += set_bits(&mut piece.kept, at, units, true);
+        } else {
+            self.dirty += set_bits(&mut piece.dirty, at, units, true);
+        }
+        piece.free += units;
+        piece.longest = piece.units;
+        self.used -= units;
+        let limit = DIRTY_FLOOR.max(self.peak / 8);
+        if self.dirty > limit {
+            self.purge_small(limit / 2);
+            self.peak = self.used.max(self.peak - self.peak / 8);
+        }
+        let limit = KEPT_FLOOR.max(self.peak / 4);
+        if self.kept > limit {
+            self.purge_kept(limit / 2);
+        }
+    }
+
+    fn purge_small(&mut self, target: usize) {
+        self.purge(target, false);
+    }
+
+    fn purge_kept(&mut self, target: usize) {
+        self.purge(target, true);
+    }
+
+    /// Gives dirty (or kept) units back, lowest addresses first, until `target` are left.
+    fn purge(&mut self, target: usize, big: bool) {
+        if self.no_purge {
+            return;
+        }
+        let mut piece = self.first;
+        while !piece.is_null() {
+            // SAFETY: as in `take`.
+            let this = unsafe { &mut *piece };
+            let mut at = 0;
+            loop {
+                if (if big { self.kept } else { self.dirty }) <= target {
+                    return;
+                }
+                let bits = if big { &mut this.kept } else { &mut this.dirty };
+                at = find_bit(bits, at, this.units, true);
+                if at == this.units {
+                    break;
+                }
+                let end = find_bit(bits, at, this.units, false);
+                if !os::purge(this.base + at * UNIT, (end - at) * UNIT) {
+                    self.no_purge = true;
+                    return;
+                }
+                let cleared = set_bits(bits, at, end - at, false);
+                self.purged += cleared as u64;
+                if big {
+                    self.kept -= cleared;
+                } else {
+                    self.dirty -= cleared;
+                }
+                at = end;
+            }
+            piece = this.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_set_found_and_counted() {
+        let mut bits = [0; WORDS];
+        assert_eq!(set_bits(&mut bits, 60, 10, true), 10);
+        assert_eq!(set_bits(&mut bits, 65, 100, true), 95);
+        assert_eq!(find_bit(&bits, 0, PIECE, true), 60);
+        assert_eq!(find_bit(&bits, 60, PIECE, false), 165);
+        assert_eq!(find_bit(&bits, 60, 100, false), 100);
+        assert_eq!(set_bits(&mut bits, 0, PIECE, false), 105);
+        assert_eq!(find_bit(&bits, 0, PIECE, true), PIECE);
+    }
+
+    #[test]
+    fn runs_do_not_overlap_and_merge_again() {
+        let a = take(3, 1).unwrap();
+        let b = take(5, 4).unwrap();
+        assert!(b.base % (4 * UNIT) == 0);
+        assert!(a.base + 3 * UNIT <= b.base || b.base + 5 * UNIT <= a.base);
+        assert!(give(a.base, 3, false) && give(b.base, 5, false));
+    }
+}

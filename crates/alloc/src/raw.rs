@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The entry points behind the C names: untyped, without `errno`. `fastpath-malloc` exports them; a Rust program uses
+//! [`FastPath`](crate::FastPath).
+
+use crate::heap;
+
+/// Allocates `size` bytes at a multiple of 16; null if there is no memory.
+///
+/// ```
+/// let block = fastpath_alloc::raw::malloc(100);
+/// assert!(!block.is_null());
+/// // SAFETY: allocated above, and not used afterwards.
+/// unsafe { fastpath_alloc::raw::free(block) };
+/// ```
+#[inline(always)]
+pub fn malloc(size: usize) -> *mut u8 {
+    heap::malloc::<false>(size)
+}
+
+/// Frees a block; null is fine. A pointer that is not this heap's ends the process (or is ignored, by
+/// `FASTPATH_FOREIGN=leak`).
+///
+/// # Safety
+///
+/// A block of this heap that nobody uses any more.
+#[inline(always)]
+pub unsafe fn free(pointer: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { heap::free::<false>(pointer) };
+}
+
+/// Allocates `size` bytes at a multiple of `align`, a power of two; null if there is no memory.
+pub fn aligned(size: usize, align: usize) -> *mut u8 {
+    heap::alloc_any(size, align.max(16)).0
+}
+
+/// Allocates `size` zeroed bytes; null if there is no memory.
+pub fn zeroed(size: usize) -> *mut u8 {
+    heap::zeroed(size, 16)
+}
+
+/// Changes the size of a block; null if there is no memory, and then the block is as it was.
+///
+/// # Safety
+///
+/// A block of this heap, not null, not used through the old pointer if the result is not null.
+pub unsafe fn realloc(pointer: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { heap::realloc(pointer, size, 16) }
+}
+
+/// The bytes that may be used at `pointer`, a block of this heap. Anything else ends the process.
+pub fn usable_size(pointer: *mut u8) -> usize {
+    heap::usable_size(pointer)
+}
+
+/// Gives free memory back to the system; whether there was any.
+pub fn trim() -> bool {
+    heap::trim()
+}
+
+/// The front end that runs: `sheaf/rseq`, `sheaf/trylock`, `direct` or `not set up`.
+pub fn front() -> &'static str {
+    heap::front()
+}
+
+/// For tests of failure: the `n`th mapping from now fails, and all after it unless `once`; 0 ends that.
+pub fn inject_fault(n: usize, once: bool) {
+    crate::os::inject_fault(n, once);
+}
+
+/// Ends the process by SIGABRT.
+pub fn abort() -> ! {
+    crate::report::abort()
+}

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Settings from the environment, read once.
+//!
+//! | variable | values | default | meaning |
+//! |---|---|---|---|
+//! | `FASTPATH_FRONT` | `sheaf`, `trylock`, `direct` | `sheaf` | per-CPU sheaves under rseq; the same under locks; no sheaves |
+//! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
+//!
+//! A value that is none of these is one warning on standard error, and the default.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use crate::libc_symbols;
+use crate::report::Line;
+
+/// The per-CPU front end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    Sheaf,
+    TryLock,
+    Direct,
+}
+
+/// What to do with foreign pointers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    Abort,
+    Leak,
+}
+
+/// All settings.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) front: Front,
+    pub(crate) foreign: Foreign,
+}
+
+static FOREIGN: AtomicU8 = AtomicU8::new(0);
+
+/// The value of an environment variable, if it is set and the environment is there yet.
+pub(crate) fn variable(name: &[u8]) -> Option<&'static [u8]> {
+    let environ = libc_symbols::__environ().cast::<*const *const c_char>();
+    if environ.is_null() {
+        return None;
+    }
+    // SAFETY: the C library's list of strings, which ends in a null pointer. Read during set-up, which the first
+    // allocation of the process runs, before the program can change it.
+    unsafe {
+        let mut entry = environ.read();
+        if entry.is_null() {
+            return None;
+        }
+        while !entry.read().is_null() {
+            let text = CStr::from_ptr(entry.read()).to_bytes();
+            if text.len() > name.len() && text.starts_with(name) && text[name.len()] == b'=' {
+                return Some(&text[name.len() + 1..]);
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}
+
+fn choice<T: Copy>(name: &'static [u8], values: &[(&[u8], T)], default: T) -> T {
+    let Some(value) = variable(name) else { return default };
+    for (text, meaning) in values {
+        if *text == value {
+            return *meaning;
+        }
+    }
+    let mut line = Line::new().raw(name).text("=").raw(value).text(" is not known; the values are");
+    for (text, _) in values {
+        line = line.text(" ").raw(text);
+    }
+    line.print();
+    default
+}
+
+/// Reads the environment.
+pub(crate) fn read() -> Settings {
+    let front = choice(
+        b"FASTPATH_FRONT",
+        &[(b"sheaf", Front::Sheaf), (b"trylock", Front::TryLock), (b"direct", Front::Direct)],
+        Front::Sheaf,
+    );
+    let foreign =
+        choice(b"FASTPATH_FOREIGN", &[(b"abort", Foreign::Abort), (b"leak", Foreign::Leak)], Foreign::Abort);
+    // ORDERING: Relaxed: set during set-up, before any free can need it.
+    FOREIGN.store(u8::from(foreign == Foreign::Leak), Relaxed);
+    Settings { front, foreign }
+}
+
+/// What was read.
+pub(crate) fn get() -> Settings {
+    let foreign = if FOREIGN.load(Relaxed) == 1 { Foreign::Leak } else { Foreign::Abort };
+    Settings { front: Front::Sheaf, foreign }
+}

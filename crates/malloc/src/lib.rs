@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! libfastpath: the C library's allocation functions and C++'s operators on the per-CPU slab allocator.
+//!
+//! No `std`, no thread-local storage, no library needed: what the C library may lack is looked up weakly, so the same
+//! object works before `main`, under musl, and by `dlopen` into a running program.
+#![no_std]
+#![allow(unsafe_code, reason = "every function here is a C entry point")]
+
+mod export;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    fastpath_alloc::raw::abort()
+}

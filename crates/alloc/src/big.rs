@@ -86,8 +86,14 @@ pub(crate) fn alloc(size: usize, align: usize) -> (*mut u8, bool) {
         let record = new_record();
         if !record.is_null() {
             if let Some(run) = pages::take(units, align.div_ceil(UNIT).max(1)) {
-                let big =
-                    Big { next: core::ptr::null_mut(), base: run.base, size, units, mapping: false, reserved_end: 0 };
+                let big = Big {
+                    next: core::ptr::null_mut(),
+                    base: run.base,
+                    size,
+                    units,
+                    mapping: false,
+                    reserved_end: 0,
+                };
                 // SAFETY: a new record, ours alone.
                 unsafe { record.write(big) };
                 if pagemap::set_record(run.base, Record::Big(record.addr())) {
@@ -287,7 +293,8 @@ fn resize_mapping(this: &mut Big, record: *mut Big, new: usize) -> *mut u8 {
         this.reserved_end = this.base + new_bytes;
         return moved(this);
     }
-    let roomy = if os::address_space_limit().is_some() { new_bytes } else { new_bytes + new_bytes.min(1 << 30) };
+    let roomy =
+        if os::address_space_limit().is_some() { new_bytes } else { new_bytes + new_bytes.min(1 << 30) };
     for total in [roomy, new_bytes] {
         let Some(target) = os::map_aligned(total, UNIT, false) else { continue };
         if !pagemap::set_record(target, Record::Big(record.addr())) {

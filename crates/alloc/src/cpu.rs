@@ -304,7 +304,9 @@ pub(crate) fn alloc_locked(class: usize) -> *mut u8 {
     let cpu = cpu_hint();
     let block = block_of(cpu);
     // SAFETY: the array has a lock per CPU, for ever.
-    let Some(_cpu) = (unsafe { (*CPU_LOCKS.load(Relaxed).add(cpu)).try_lock() }) else { return alloc_direct(class) };
+    let Some(_cpu) = (unsafe { (*CPU_LOCKS.load(Relaxed).add(cpu)).try_lock() }) else {
+        return alloc_direct(class);
+    };
     if block.is_null() {
         return alloc_direct(class);
     }

@@ -309,7 +309,9 @@ fn foreign(address: usize) {
 pub(crate) fn usable_size(pointer: *mut u8) -> usize {
     let address = pointer.addr();
     let size = match pagemap::record_at(address) {
-        Record::Slab(record) => bins::check_object(record, address).ok().map(|class| CLASSES[class].size as usize),
+        Record::Slab(record) => {
+            bins::check_object(record, address).ok().map(|class| CLASSES[class].size as usize)
+        }
         Record::Big(record) => big::size(record, address),
         Record::Emergency(base) => {
             let (bytes, object) = emergency_block(base);

@@ -90,7 +90,9 @@ impl<T> Lock<T> {
                 continue;
             }
             // ORDERING: Relaxed: the bit asks the owner for a wake-up and publishes nothing.
-            if seen & SLEEPERS == 0 && self.word.compare_exchange(seen, seen | SLEEPERS, Relaxed, Relaxed).is_err() {
+            if seen & SLEEPERS == 0
+                && self.word.compare_exchange(seen, seen | SLEEPERS, Relaxed, Relaxed).is_err()
+            {
                 continue;
             }
             mark = SLEEPERS;

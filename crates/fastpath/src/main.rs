@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod cmd;
+mod embed;
 mod failure;
 mod terminal;
 

@@ -152,6 +152,13 @@ impl RefCount {
         self.read() > MAX
     }
 
+    /// Whether there is exactly one reference, and everything done through the others has happened.
+    #[inline]
+    pub(crate) fn is_one_acquire(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release of the decrements that brought the count down to one.
+        self.value.load(Ordering::Acquire) == 1
+    }
+
     /// Takes one more reference. The caller holds one. Relaxed.
     ///
     /// Saturates with [`Event::AddUseAfterFree`] on zero, with [`Event::AddOverflow`] at [`MAX`] and above.

@@ -4,13 +4,21 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod allocator;
+mod arc;
+mod block;
 mod counter;
 mod event;
 mod lock;
 mod sync;
+pub mod weak;
 
+pub use allocator::{ArcAllocator, Global};
+pub use arc::{Arc, ArcBorrow, HeaderSlice, UniqueArc};
 pub use counter::{MAX, RefCount, SATURATED};
 pub use event::{Event, Hook, Warning, clear_warn_once, set_warn_hook};

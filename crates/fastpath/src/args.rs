@@ -88,20 +88,79 @@ pub(crate) enum FamilyName {
   fastpath bench                                    everything, as text
   fastpath bench slab percpu --json a.json --html a.html
   fastpath bench --quick all --json b.json          a first impression, under 20 s
-")]
+  fastpath bench compare a.json b.json              what changed; status 1 if a ratio got worse
+  fastpath bench show a.json --html a.html          the text and the page of an earlier run
+  fastpath bench --from-qemu console.log --json k.json")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<BenchAction>,
     /// What to measure (everything if nothing is named)
     #[arg(value_enum, value_name = "FAMILY")]
     pub(crate) families: Vec<FamilyName>,
     /// Write the results to FILE as JSON (docs/bench-schema.json)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write one self-contained page with plots to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Show the columns of another run's JSON beside these, such as that of peers/ (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) with: Vec<PathBuf>,
+    /// Measure nothing: read the figures from the console output of a bare-metal image
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["families", "quick", "cpu"])]
+    pub(crate) from_qemu: Option<PathBuf>,
     /// A first impression: fewer and shorter rounds, under 20 s for everything
     #[arg(long)]
     pub(crate) quick: bool,
     /// Keep the measuring thread on this CPU (a CPU this process may use is chosen otherwise)
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchAction {
+    /// Say what changed between two runs; exit status 1 if a ratio got worse
+    #[command(
+        after_help = "A ratio is a figure over its table's baseline, from the same rounds. It counts as changed if it moved by
+more than the threshold and the middle halves of its rounds do not overlap.
+
+Examples:
+  fastpath bench compare before.json after.json
+  fastpath bench compare --threshold 5 before.json after.json || echo slower"
+    )]
+    Compare {
+        /// The earlier run, as bench --json wrote it
+        before: PathBuf,
+        /// The later run
+        after: PathBuf,
+        /// Per cent that a ratio may get worse
+        #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+        threshold: f64,
+        /// Print every ratio, not only those that moved
+        #[arg(long)]
+        all: bool,
+    },
+    /// Print an earlier run again, or make its page
+    Show {
+        /// The run, as bench --json wrote it
+        file: PathBuf,
+        /// Write one self-contained page with plots to FILE
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+        /// Write it as JSON to FILE
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Show the columns of another run's JSON beside these (may be repeated)
+        #[arg(long, value_name = "FILE")]
+        with: Vec<PathBuf>,
+    },
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 =
+        text.trim_end_matches('%').parse().map_err(|_| "a number of per cent is wanted".to_owned())?;
+    if (0.0..=1000.0).contains(&value) { Ok(value) } else { Err("from 0 to 1000 per cent".to_owned()) }
 }
 
 #[derive(Debug, Args)]

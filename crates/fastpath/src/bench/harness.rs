@@ -282,20 +282,7 @@ impl NewTable {
             reference: Some(source.to_owned()),
         });
         for (row, value) in figures {
-            self.table.cells.push(Cell {
-                row: row.clone(),
-                column: name.to_owned(),
-                median: *value,
-                min: *value,
-                q1: *value,
-                q3: *value,
-                max: *value,
-                spread: 0.0,
-                rounds: 1,
-                batch: 1,
-                ns: None,
-                ratio: None,
-            });
+            self.table.cells.push(Cell::of_one(row, name, *value));
             self.samples.push(vec![*value]);
         }
         self
@@ -447,7 +434,9 @@ impl<'a> Session<'a> {
             }
         }
         for table in tables {
-            table.table.rows.push(row.clone());
+            if !table.table.rows.contains(row) {
+                table.table.rows.push(row.clone());
+            }
         }
     }
 

@@ -7,12 +7,16 @@
 mod arch;
 mod clock;
 mod cmpxchg;
+pub(crate) mod compare;
 #[allow(dead_code, reason = "what the harness offers families, whether or not one uses it in this build")]
 pub(crate) mod harness;
 pub(crate) mod machine;
+pub(crate) mod page;
 pub(crate) mod pin;
 mod progress;
+pub(crate) mod qemu;
 pub(crate) mod report;
+pub(crate) mod seeds;
 mod statistics;
 pub(crate) mod text;
 
@@ -53,7 +57,7 @@ pub(crate) fn measure(
 }
 
 /// The time now, as in 2026-11-30T12:00:00Z.
-fn utc_now() -> String {
+pub(crate) fn utc_now() -> String {
     let since =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     utc(since)

@@ -61,6 +61,8 @@ pub(crate) enum Unit {
     Cycles,
     /// Nanoseconds per operation.
     Nanoseconds,
+    /// Instructions per operation, as an emulator counts them.
+    Instructions,
     /// Operations a second.
     OperationsPerSecond,
     /// Per cent.
@@ -73,6 +75,7 @@ impl Unit {
         match self {
             Self::Cycles => "cycles",
             Self::Nanoseconds => "ns",
+            Self::Instructions => "instructions",
             Self::OperationsPerSecond => "ops/s",
             Self::Percent => "%",
         }
@@ -212,5 +215,25 @@ impl Table {
     /// The cell of `row` and `column`.
     pub(crate) fn cell(&self, row: &str, column: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.row == row && cell.column == column)
+    }
+}
+
+impl Cell {
+    /// A figure without rounds: of another machine, or of an image that reports one.
+    pub(crate) fn of_one(row: &str, column: &str, value: f64) -> Self {
+        Self {
+            row: row.to_owned(),
+            column: column.to_owned(),
+            median: value,
+            min: value,
+            q1: value,
+            q3: value,
+            max: value,
+            spread: 0.0,
+            rounds: 1,
+            batch: 1,
+            ns: None,
+            ratio: None,
+        }
     }
 }

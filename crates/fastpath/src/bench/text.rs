@@ -122,7 +122,7 @@ fn matrix(table: &Table, width: usize) -> String {
 
 /// A grid as lines: the first `left` columns left-aligned and repeated where the table is broken because it is wider
 /// than `width`, the others right-aligned. The first line is a heading, folded to the width of its column.
-fn aligned(grid: &[Vec<String>], left: usize, width: usize) -> String {
+pub(crate) fn aligned(grid: &[Vec<String>], left: usize, width: usize) -> String {
     let columns = grid.first().map_or(0, Vec::len);
     let len = |text: &str| text.chars().count();
     let body = |column: usize| grid[1..].iter().map(|line| len(&line[column])).max().unwrap_or(0);

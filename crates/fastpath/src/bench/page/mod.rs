@@ -41,11 +41,11 @@ pub(crate) fn html(report: &Report, json: &str) -> Result<String, Failure> {
     for one in &report.families {
         family(&mut out, one)?;
     }
-    // `</` would end the script element early.
+    // In JSON a `<` can only stand in a string; written as an escape it cannot end the script element.
     let _ = write!(
         out,
         "</main>\n<script type=\"application/json\" id=\"report\">{}</script>\n</body>\n</html>\n",
-        json.trim_end().replace("</", "<\\/")
+        json.trim_end().replace('<', "\\u003c")
     );
     Ok(out)
 }

@@ -85,13 +85,13 @@ fn draw_bars(
     let room = f64::from(width) - 90.0;
     let mut top = 0_i32;
     for row in &table.rows {
-        area.draw(&Text::new(row.name.clone(), (0, top + 4), text_style(14))).map_err(draw)?;
+        area.draw(&Text::new(row.name.clone(), (0, top + 4), text_style(17))).map_err(draw)?;
         top += HEAD as i32;
         for (at, value) in bars_of(table, &row.name, columns) {
             let length = (value / largest * room).round().max(1.0) as i32;
             let bar = Rectangle::new([(0, top + 2), (length, top + BAR as i32 - 3)], series(at).filled());
             area.draw(&bar).map_err(draw)?;
-            let label = text_style(13).pos(Pos::new(HPos::Left, VPos::Center));
+            let label = text_style(16).pos(Pos::new(HPos::Left, VPos::Center));
             area.draw(&Text::new(figure(value), (length + 6, top + BAR as i32 / 2), label)).map_err(draw)?;
             top += BAR as i32;
         }
@@ -126,9 +126,10 @@ fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, table: &Table, columns:
     let x_range = left - pad..right + pad;
     let logarithmic = low > 0.0 && high / low > 8.0;
     let mut builder = ChartBuilder::on(area);
-    builder.margin(6).margin_right(14).x_label_area_size(38).y_label_area_size(52);
+    builder.margin(6).margin_right(14).x_label_area_size(46).y_label_area_size(60);
     let x_label = |x: &f64| short(if table.scale == Scale::Log { x.exp2() } else { *x });
-    let steps = table.rows.len().min(13);
+    let wide = area.dim_in_pixel().0 > 500;
+    let steps = table.rows.len().min(if wide { 13 } else { 6 });
     // The two kinds of y axis are two types; what is done with them is the same.
     macro_rules! chart {
         ($y_range:expr) => {{
@@ -144,8 +145,8 @@ fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, table: &Table, columns:
                 .y_label_formatter(&|y: &f64| short(*y))
                 .x_desc(table.axis.clone())
                 .y_desc(table.unit.symbol())
-                .label_style(text_style(13))
-                .axis_desc_style(text_style(13))
+                .label_style(text_style(16))
+                .axis_desc_style(text_style(16))
                 .draw()
                 .map_err(draw)?;
             for (at, line) in lines.iter().enumerate() {
@@ -166,11 +167,20 @@ fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, table: &Table, columns:
         }};
     }
     if logarithmic {
-        chart!((low * 0.8..high * 1.25).log_scale());
+        let (low, high) = (low * 0.8, high * 1.25);
+        // The library's own labels start at the first power of ten, which may be far up.
+        chart!((low..high).log_scale().with_key_points(one_two_five(low, high)));
     } else {
         chart!(low.min(0.0)..high * 1.08);
     }
     area.present().map_err(draw)
+}
+
+/// The numbers 1, 2 and 5 times a power of ten between `low` and `high`.
+fn one_two_five(low: f64, high: f64) -> Vec<f64> {
+    let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)));
+    all.filter(|number| (low..=high).contains(number)).collect()
 }
 
 /// An axis label: 512, 4K, 2.5M.

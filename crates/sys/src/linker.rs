@@ -111,6 +111,16 @@ impl ExitKey {
         (unsafe { create(&raw mut key, destructor) } == 0).then_some(Self(key))
     }
 
+    /// The key's number, for keeping it in an atomic.
+    pub const fn number(self) -> c_uint {
+        self.0
+    }
+
+    /// The key with this number, which [`number`](Self::number) gave.
+    pub const fn from_number(number: c_uint) -> Self {
+        Self(number)
+    }
+
     /// Makes the destructor run when the calling thread exits. False if libc has no memory for it.
     #[doc(alias = "pthread_setspecific")]
     pub fn arm(self) -> bool {

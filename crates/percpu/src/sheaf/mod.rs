@@ -87,7 +87,8 @@ unsafe impl Sync for GuardBlock {}
 
 static GUARD_SHEAF: GuardSheaf = GuardSheaf([core::ptr::null_mut(); SHEAF_BYTES / 8]);
 
-const GUARD_TOP: Top = (&raw const GUARD_SHEAF.0).cast_mut().cast::<*mut u8>().wrapping_add(SHEAF_BYTES / 8 - 1);
+const GUARD_TOP: Top =
+    (&raw const GUARD_SHEAF.0).cast_mut().cast::<*mut u8>().wrapping_add(SHEAF_BYTES / 8 - 1);
 
 static GUARD_BLOCK: GuardBlock =
     GuardBlock(Block { slots: [Slot { main: GUARD_TOP, spare: GUARD_TOP }; CLASSES] });

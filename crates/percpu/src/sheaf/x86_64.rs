@@ -111,7 +111,13 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
 ///
 /// As [`super::exchange`].
 #[inline(always)]
-pub(super) unsafe fn exchange(access: Access, class2: usize, block: *mut Block, old: Slot, new: &Slot) -> bool {
+pub(super) unsafe fn exchange(
+    access: Access,
+    class2: usize,
+    block: *mut Block,
+    old: Slot,
+    new: &Slot,
+) -> bool {
     let mut done = 0usize;
     // SAFETY: as in `pop`. A 16-byte aligned `movaps` store is one instruction, so both words commit together as far
     // as this CPU is concerned, and no other CPU reads the slot.

@@ -4,7 +4,7 @@
 //! The crate's one architecture table: system calls, the thread pointer, and symbols that may be missing.
 //!
 //! Each file gives `syscall6`, `thread_pointer`, the `symbol!` macro (a weak reference: null when no loaded object
-//! defines the name), the two words of [`crate::rseq::offsets`], the signature, and the system call numbers.
+//! defines the name), the two words of [`crate::rseq::set_offsets`], the signature, and the system call numbers.
 //! The thread's own rseq area is a thread-local object of the initial-exec model written in assembly: there is no
 //! stable Rust for that, and `__tls_get_addr` may allocate.
 

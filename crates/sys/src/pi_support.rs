@@ -150,3 +150,13 @@ pub fn set_deadline(
     result(unsafe { arch::syscall6(arch::NR_SCHED_SETATTR, [thread as usize, address, 0, 0, 0, 0]) })
         .map(drop)
 }
+
+/// The highest real-time priority this process may set without a privilege (`RLIMIT_RTPRIO`); `None` for no limit.
+///
+/// ```
+/// println!("{:?}", fastpath_sys::pi_support::real_time_limit());
+/// ```
+#[doc(alias = "RLIMIT_RTPRIO")]
+pub fn real_time_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Rtprio).current
+}

@@ -53,11 +53,8 @@ impl<G> LockError<G> {
             Refusal::Deadlock => Self::Deadlock,
             Refusal::TimedOut => Self::TimedOut,
             Refusal::NotOurs => Self::ForeignOwner,
-            // Seen only when each of many attempts found a different dead owner.
-            Refusal::NoSuchOwner => Self::System(libc::ESRCH),
-            Refusal::Again => Self::System(libc::EAGAIN),
-            Refusal::Interrupted => Self::System(libc::EINTR),
-            Refusal::Other(errno) => Self::System(errno),
+            // `NoSuchOwner` only when each of many attempts found a different dead owner.
+            other => Self::System(other.errno()),
         }
     }
 
@@ -217,16 +214,7 @@ pub struct UnlockError {
 
 impl UnlockError {
     pub(super) fn from_refusal(refusal: Refusal) -> Self {
-        let errno = match refusal {
-            Refusal::Deadlock => libc::EDEADLK,
-            Refusal::TimedOut => libc::ETIMEDOUT,
-            Refusal::NoSuchOwner => libc::ESRCH,
-            Refusal::NotOurs => libc::EPERM,
-            Refusal::Again => libc::EAGAIN,
-            Refusal::Interrupted => libc::EINTR,
-            Refusal::Other(errno) => errno,
-        };
-        Self { errno }
+        Self { errno: refusal.errno() }
     }
 
     /// What the kernel said.

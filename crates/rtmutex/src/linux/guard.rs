@@ -17,8 +17,8 @@ use super::mutex::RtMutex;
 use super::protocol::Refusal;
 use super::raw::{CLOSED, POISONED, REMARKABLE, RawRtMutex, STRICT_RECOVERY};
 
-/// Ownership of a raw lock, released on drop. Both guards are made of it.
-struct Hold<'a> {
+/// Ownership of a raw lock, released on drop. All guards that own one are made of it.
+pub(super) struct Hold<'a> {
     raw: &'a RawRtMutex,
     /// The id the lock was taken under. In a forked child it is the parent's, as the word is.
     me: u32,
@@ -26,16 +26,27 @@ struct Hold<'a> {
     panicking: bool,
 }
 
-impl Hold<'_> {
+impl<'a> Hold<'a> {
+    /// The calling thread owns `raw`, acquired under the id `me`.
+    #[inline(always)]
+    pub(super) fn new(raw: &'a RawRtMutex, me: u32, panicking: bool) -> Self {
+        Self { raw, me, panicking }
+    }
+
     #[inline(always)]
     fn release(&self) -> Result<(), Refusal> {
-        if (!self.panicking && thread::panicking()) || self.raw.flags() & REMARKABLE != 0 {
-            self.leave_remark();
-        }
+        self.before_release();
         self.raw.unlock(self.me)
     }
 
-    /// Before a release out of the ordinary: a panic poisons, and an unrepaired lock closes if it is a strict one.
+    /// Leaves on record what is out of the ordinary: a panic poisons, and an unrepaired strict lock closes.
+    #[inline(always)]
+    pub(super) fn before_release(&self) {
+        if (!self.panicking && thread::panicking()) || self.raw.flags() & REMARKABLE != 0 {
+            self.leave_remark();
+        }
+    }
+
     #[cold]
     fn leave_remark(&self) {
         if !self.panicking && thread::panicking() {
@@ -73,7 +84,7 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
     /// The calling thread owns `mutex`, acquired under the id `me`, and no other guard for it exists.
     #[inline(always)]
     pub(super) unsafe fn new(mutex: &'a RtMutex<T>, me: u32, panicking: bool) -> Self {
-        Self { hold: Hold { raw: mutex.raw(), me, panicking }, mutex, not_send: PhantomData }
+        Self { hold: Hold::new(mutex.raw(), me, panicking), mutex, not_send: PhantomData }
     }
 
     /// The mutex this guard belongs to.
@@ -82,9 +93,12 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
         self.mutex
     }
 
-    /// Gives up the guard but not the lock: for a condition variable, which releases it in its own way.
-    pub(super) fn into_parts(self) -> (&'a RtMutex<T>, u32, bool) {
-        let parts = (self.mutex, self.hold.me, self.hold.panicking);
+    /// Gives up the guard but not the lock, for a condition variable, which is about to release it in its own way.
+    pub(super) fn suspend(self) -> (&'a RtMutex<T>, u32) {
+        if self.hold.raw.flags() & REMARKABLE != 0 {
+            self.hold.leave_remark();
+        }
+        let parts = (self.mutex, self.hold.me);
         mem::forget(self);
         parts
     }

@@ -18,6 +18,7 @@ use super::error::{LockError, LockResult, TryLockError, TryLockResult};
 use super::guard::RtMutexGuard;
 use super::protocol::Refusal;
 use super::raw::{CLOSED, NO_SPIN, POISONED, REMARKABLE, RawRtMutex, STRICT_RECOVERY};
+use super::rwlock::RtRwLock;
 
 /// A mutual exclusion lock with priority inheritance: while a thread waits, the owner runs with at least the waiter's
 /// priority, and so does whoever the owner waits for.
@@ -136,6 +137,12 @@ impl Builder {
     /// A free mutex with these options.
     pub const fn build<T>(self, value: T) -> RtMutex<T> {
         RtMutex { raw: RawRtMutex::with_options(self.options), data: UnsafeCell::new(value) }
+    }
+
+    /// A free reader/writer lock. [`spin`](Builder::spin) holds for those who wait for a writer; recovery is always as
+    /// in the standard library.
+    pub const fn build_rwlock<T>(self, value: T) -> RtRwLock<T> {
+        RtRwLock::with_options(self.options & NO_SPIN, value)
     }
 }
 
@@ -341,7 +348,9 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RtMutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("RtMutex");
         match self.try_lock() {
-            Ok(guard) | Err(TryLockError::Poisoned(LockError::OwnerDied(guard))) => out.field("data", &&*guard),
+            Ok(guard) | Err(TryLockError::Poisoned(LockError::OwnerDied(guard))) => {
+                out.field("data", &&*guard)
+            }
             Err(_) => out.field("data", &format_args!("<locked>")),
         };
         out.field("poisoned", &self.is_poisoned()).finish_non_exhaustive()

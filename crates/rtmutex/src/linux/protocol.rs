@@ -54,6 +54,22 @@ pub enum Refusal {
     Other(i32),
 }
 
+impl Refusal {
+    /// The errno of Linux.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NotOurs => 1,
+            Self::NoSuchOwner => 3,
+            Self::Interrupted => 4,
+            Self::Again => 11,
+            // MIPS and SPARC number these two differently; they are not among the targets of `fastpath-sys`.
+            Self::Deadlock => 35,
+            Self::TimedOut => 110,
+            Self::Other(errno) => errno,
+        }
+    }
+}
+
 /// The word and what can be done to it. Implemented by the real futex and by the model.
 pub trait Port {
     /// A point in time; the port knows its clock.

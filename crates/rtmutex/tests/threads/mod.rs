@@ -4,6 +4,8 @@
 //! What these tests do with threads and processes: watchdogs, forks, waiting for a thread to sleep.
 #![allow(dead_code, unsafe_code, reason = "each test binary uses its part; fork and wait have no safe form")]
 
+pub(crate) mod fifo;
+
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 

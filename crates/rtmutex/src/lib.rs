@@ -15,3 +15,5 @@ extern crate std;
 
 #[cfg(all(feature = "linux", target_os = "linux"))]
 pub mod linux;
+
+mod sync;

@@ -36,7 +36,7 @@ use core::ptr;
 
 use super::chain::{self, Walk};
 use super::lock::{Flavour, Held, LockBase};
-use super::sched::{Detect, Point, RawSpin, Scheduler};
+use super::sched::{Detect, Point, Scheduler};
 use super::sleep::{TaskState, Wake};
 use super::task::Task;
 use super::waiter::Waiter;
@@ -322,15 +322,4 @@ impl<S: Scheduler> LockBase<S> {
             me.schedule(None);
         }
     }
-}
-
-/// Takes a raw lock that nothing else nests in, for the wait queue.
-pub(crate) fn with_raw<S: Scheduler, R>(lock: &S::RawLock, f: impl FnOnce() -> R) -> R {
-    let irq = S::irq_save();
-    lock.lock();
-    let result = f();
-    // SAFETY: taken above.
-    unsafe { lock.unlock() };
-    S::irq_restore(irq);
-    result
 }

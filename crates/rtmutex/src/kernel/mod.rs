@@ -13,12 +13,11 @@
 //! | [`RwSemaphore`], [`RwLock`] | reader/writer locks, of the mutex's and of the spinlock's kind | deadline, signal; - |
 //! | [`WwMutex`] | several locks at once in any order, by wound/wait or wait/die | signal, giving way |
 //! | [`Proxy`] | a lock taken and waited for on behalf of others | deadline, signal, deadlock |
-//! | [`WaitQueue`] | a queue whose sleepers move to a mutex when notified: a condition variable | deadline, signal |
 //!
 //! The surroundings come in by the trait [`Scheduler`]: who runs, how to sleep and wake, a raw spinlock with interrupts off,
 //! and to be told which urgency a task has now. The contract, numbered invariants and ordering of each state machine stand
 //! at the head of its file: the lock word (`lock.rs`), waiting (`block.rs`), the chain walk (`chain.rs`), tasks
-//! (`task.rs`), sleeping (`sleep.rs`), readers and writers (`rw.rs`), wound/wait (`ww.rs`), requeueing (`requeue.rs`).
+//! (`task.rs`), sleeping (`sleep.rs`), readers and writers (`rw.rs`), wound/wait (`ww.rs`).
 //!
 //! # Costs
 //!
@@ -39,7 +38,10 @@
 //! owner's tree is renewed at each insertion, spinning looks at deadline and signals, wound/wait wakes at once instead of
 //! by a list, and clearing the waiters bit of a free lock releases by itself.
 
-#![expect(unsafe_code, reason = "waiters on stacks and tasks are linked by address; the raw locks prove exclusion")]
+#![expect(
+    unsafe_code,
+    reason = "waiters on stacks and tasks are linked by address; the raw locks prove exclusion"
+)]
 
 mod block;
 mod chain;
@@ -47,6 +49,7 @@ pub mod inspect;
 mod key;
 mod lock;
 mod mutex;
+mod proxy;
 mod raw;
 mod rw;
 mod sched;
@@ -60,6 +63,7 @@ mod ww;
 pub use block::LockError;
 pub use key::Key;
 pub use mutex::{Mutex, MutexGuard, RawMutex, Wait};
+pub use proxy::{Cleanup, Proxy, Started};
 pub use raw::{ForcedSlow, Native, NoLock, SpinOnWord};
 pub use rw::{RwBase, RwLock, RwSemaphore};
 pub use sched::{DepthReport, Detect, OwnerWord, Point, RawSpin, Scheduler, Signal};

@@ -57,7 +57,13 @@ impl Wait {
     }
 
     pub(crate) fn how<S: Scheduler>(self) -> How<'static, S> {
-        How { state: self.state, deadline: self.deadline, detect: self.detect, flavour: Flavour::Mutex, ww: None }
+        How {
+            state: self.state,
+            deadline: self.deadline,
+            detect: self.detect,
+            flavour: Flavour::Mutex,
+            ww: None,
+        }
     }
 }
 

@@ -247,7 +247,10 @@ impl<S: Scheduler> RwBase<S> {
 
 impl<S: Scheduler> fmt::Debug for RwBase<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwBase").field("count", &self.count()).field("mutex", &self.mutex).finish_non_exhaustive()
+        f.debug_struct("RwBase")
+            .field("count", &self.count())
+            .field("mutex", &self.mutex)
+            .finish_non_exhaustive()
     }
 }
 
@@ -372,7 +375,13 @@ impl<S: Scheduler> RwLock<S> {
     }
 
     fn endless() -> How<'static, S> {
-        How { state: TaskState::LockWait, deadline: None, detect: Detect::Min, flavour: Flavour::Spin, ww: None }
+        How {
+            state: TaskState::LockWait,
+            deadline: None,
+            detect: Detect::Min,
+            flavour: Flavour::Spin,
+            ww: None,
+        }
     }
 
     /// Becomes a reader. A deadlock is reported, and the task sleeps for ever.

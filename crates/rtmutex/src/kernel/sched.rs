@@ -258,6 +258,4 @@ pub enum Point {
     Leave,
     /// A reader or writer goes the slow way; no lock is held.
     RwSlow,
-    /// A waiter on a queue moves to a lock, see [`WaitQueue`](super::WaitQueue).
-    Requeue,
 }

@@ -21,7 +21,7 @@ use super::sched::{RawSpin, Scheduler};
 use super::sleep::Sleep;
 use super::tree::Tree;
 use super::waiter::Waiter;
-use crate::sync::{Cell, const_unless_loom};
+use crate::sync::Cell;
 
 /// What the locks know of a task. A kernel keeps one in each task control block, where it must stay.
 ///

@@ -160,7 +160,7 @@ impl<T> Tree<T> {
     /// # Safety
     ///
     /// The caller holds the tree's lock; `node` is in this tree.
-    pub(crate) unsafe fn next(&self, node: &Node<T>) -> *const T {
+    pub(crate) unsafe fn next(node: &Node<T>) -> *const T {
         // SAFETY: as above.
         unsafe {
             let next = Self::successor(node);
@@ -383,7 +383,7 @@ mod tests {
                 assert_eq!(seen, wanted, "seed {seed}");
                 for pair in wanted.windows(2) {
                     // SAFETY: one thread; linked, as the model says.
-                    assert_eq!(unsafe { *tree.next(&nodes[pair[0]]) } as usize, pair[1]);
+                    assert_eq!(unsafe { *Tree::next(&nodes[pair[0]]) } as usize, pair[1]);
                 }
             }
         }

@@ -34,7 +34,7 @@ pub struct Waiter<S: Scheduler> {
     pub(crate) lock: Cell<*const LockBase<S>>,
     pub(crate) wake: Cell<Wake>,
     pub(crate) context: Cell<*const Context<S>>,
-    pin: PhantomPinned,
+    _pin: PhantomPinned,
 }
 
 // SAFETY: the cells are accessed under the locks that W1 to W3 name.
@@ -53,7 +53,7 @@ impl<S: Scheduler> Waiter<S> {
                 lock: Cell::new(ptr::null()),
                 wake: Cell::new(Wake::Normal),
                 context: Cell::new(ptr::null()),
-                pin: PhantomPinned,
+                _pin: PhantomPinned,
             }
         }
     }

@@ -38,6 +38,7 @@ use super::lock::{Flavour, LockBase};
 use super::sched::{Detect, Scheduler};
 use super::sleep::{TaskState, Wake};
 use super::task::Task;
+use super::tree::Tree;
 use super::waiter::Waiter;
 use crate::sync::{Count, Word, const_unless_loom, fence};
 
@@ -85,7 +86,7 @@ pub struct Context<S: Scheduler> {
     policy: Policy,
     acquired: Count,
     wounded: Count,
-    pin: PhantomPinned,
+    _pin: PhantomPinned,
 }
 
 impl<S: Scheduler> Context<S> {
@@ -99,7 +100,7 @@ impl<S: Scheduler> Context<S> {
             policy: class.policy,
             acquired: Count::new(0),
             wounded: Count::new(0),
-            pin: PhantomPinned,
+            _pin: PhantomPinned,
         }
     }
 
@@ -138,7 +139,10 @@ impl<S: Scheduler> Context<S> {
 
 impl<S: Scheduler> fmt::Debug for Context<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("stamp", &self.stamp).field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Context")
+            .field("stamp", &self.stamp)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
     }
 }
 
@@ -312,7 +316,7 @@ impl<S: Scheduler> WwMutex<S> {
                 } else if context.yields_to(theirs) {
                     result = result.and(context.back_off());
                 } else {
-                    self.die(other, theirs, context);
+                    Self::die(other, theirs, context);
                 }
             });
             return result;
@@ -322,7 +326,7 @@ impl<S: Scheduler> WwMutex<S> {
         let holder = self.holder();
         if !holder.is_null() {
             // SAFETY: Invariant 2.
-            self.wound(context, unsafe { &*holder });
+            Self::wound(context, unsafe { &*holder });
         }
         Ok(())
     }
@@ -351,14 +355,14 @@ impl<S: Scheduler> WwMutex<S> {
     #[doc(alias = "__ww_mutex_check_waiters")]
     fn check_waiters(&self, context: &Context<S>) {
         self.each_context(|other, theirs| match context.policy {
-            Policy::WaitDie => self.die(other, theirs, context),
-            Policy::WoundWait => self.wound(theirs, context),
+            Policy::WaitDie => Self::die(other, theirs, context),
+            Policy::WoundWait => Self::wound(theirs, context),
         });
     }
 
     /// Wait/die: wakes `waiter`, whose context `theirs` has to give way to `context`, so that it finds out.
     #[doc(alias = "__ww_mutex_die")]
-    fn die(&self, waiter: &Waiter<S>, theirs: &Context<S>, context: &Context<S>) {
+    fn die(waiter: &Waiter<S>, theirs: &Context<S>, context: &Context<S>) {
         if theirs.acquired() > 0
             && theirs.yields_to(context)
             && let Some(task) = waiter.task.get()
@@ -369,7 +373,7 @@ impl<S: Scheduler> WwMutex<S> {
 
     /// Wound/wait: tells `holder` to give way if it has to, and wakes it if it sleeps for another lock.
     #[doc(alias = "__ww_mutex_wound")]
-    fn wound(&self, context: &Context<S>, holder: &Context<S>) {
+    fn wound(context: &Context<S>, holder: &Context<S>) {
         // Who holds nothing closes no cycle by waiting.
         if context.acquired() > 0 && holder.yields_to(context) {
             // ORDERING: Relaxed: the wake-up below orders it before the holder's next look at it; a holder that is running
@@ -391,7 +395,7 @@ impl<S: Scheduler> WwMutex<S> {
                 if !context.is_null() {
                     each(&*at, &*context);
                 }
-                at = self.base.waiters.next(&(*at).node);
+                at = Tree::next(&(*at).node);
             }
         }
     }

@@ -20,6 +20,7 @@
 //! the threads that preempt it there; it orders nothing for others.
 
 use crate::Ordering;
+use crate::pair::Pair;
 
 pub(crate) mod sealed {
     /// Nobody outside implements the traits of this crate; `InterruptControl` is the one open end.
@@ -152,6 +153,18 @@ pub unsafe trait Ops<W: Word>: Backend {
     /// See [`Ops`].
     unsafe fn cmpxchg(ptr: *mut W, old: W, new: W, order: Ordering) -> W;
 
+    /// The width-erased [`cmpxchg`](Self::cmpxchg): only the low bits of `old` and `new` count, whatever stands above
+    /// them, and the result is zero-extended.
+    ///
+    /// # Safety
+    /// See [`Ops`].
+    #[inline(always)]
+    unsafe fn cmpxchg_wide(ptr: *mut W, old: u64, new: u64, order: Ordering) -> u64 {
+        // ORDERING: the caller's.
+        // SAFETY: the caller's guarantee is the same.
+        unsafe { Self::cmpxchg(ptr, W::from_wide(old), W::from_wide(new), order) }.to_wide()
+    }
+
     /// Adds `value`, wrapping; returns what was there.
     ///
     /// # Safety
@@ -219,6 +232,16 @@ pub unsafe trait LocalOps<W: Word>: Backend {
     /// # Safety
     /// See [`LocalOps`].
     unsafe fn cmpxchg_local(ptr: *mut W, old: W, new: W) -> W;
+
+    /// The width-erased [`cmpxchg_local`](Self::cmpxchg_local): see [`Ops::cmpxchg_wide`].
+    ///
+    /// # Safety
+    /// See [`LocalOps`].
+    #[inline(always)]
+    unsafe fn cmpxchg_local_wide(ptr: *mut W, old: u64, new: u64) -> u64 {
+        // SAFETY: the caller's guarantee is the same.
+        unsafe { Self::cmpxchg_local(ptr, W::from_wide(old), W::from_wide(new)) }.to_wide()
+    }
 
     /// `memory`, in one piece: what the first round of a local loop starts from.
     ///
@@ -312,6 +335,36 @@ pub unsafe trait LocalOps<W: Word>: Backend {
     }
 }
 
+/// The full double-word form: two adjacent machine words compared and replaced as one.
+///
+/// # Safety
+///
+/// As for [`Ops`], on a [`Pair`]. `available` is true only where the form works.
+pub unsafe trait DoubleOps: Backend {
+    /// Whether this processor has the instruction. Asks the processor itself where the target does not promise it.
+    fn available() -> bool;
+    /// Replaces both halves by `new` if both are as in `old`; returns both halves as they were, read as one.
+    ///
+    /// # Safety
+    /// See [`Ops`]; moreover `available` has returned true on this machine.
+    unsafe fn cmpxchg_double(ptr: *mut Pair, old: Pair, new: Pair, order: Ordering) -> Pair;
+}
+
+/// The local double-word form.
+///
+/// # Safety
+///
+/// As for [`LocalOps`], on a [`Pair`]. `available_local` is true only where the form works.
+pub unsafe trait LocalDoubleOps: Backend {
+    /// Whether this processor has the instruction.
+    fn available_local() -> bool;
+    /// Replaces both halves by `new` if both are as in `old`; returns both halves as they were.
+    ///
+    /// # Safety
+    /// See [`LocalOps`]; moreover `available_local` has returned true on this machine.
+    unsafe fn cmpxchg_double_local(ptr: *mut Pair, old: Pair, new: Pair) -> Pair;
+}
+
 /// Any read-modify-write from a full compare-and-exchange.
 ///
 /// # Safety
@@ -354,6 +407,7 @@ unsafe fn fetch_by_cmpxchg_local<B: LocalOps<W> + ?Sized, W: Word>(ptr: *mut W, 
 }
 
 /// The order a load can have for a wanted order: what it cannot be becomes `SeqCst`, never weaker, never a panic.
+#[cfg(target_has_atomic = "ptr")]
 #[inline(always)]
 pub(crate) const fn load_order(order: Ordering) -> Ordering {
     match order {
@@ -363,6 +417,7 @@ pub(crate) const fn load_order(order: Ordering) -> Ordering {
 }
 
 /// The order a store can have for a wanted order: what it cannot be becomes `SeqCst`, never weaker, never a panic.
+#[cfg(target_has_atomic = "ptr")]
 #[inline(always)]
 pub(crate) const fn store_order(order: Ordering) -> Ordering {
     match order {

@@ -11,6 +11,9 @@
 //!   `cargo test` and inside the bare-metal images.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+#[cfg(not(loom))]
+#[expect(unsafe_code, reason = "raw words and local forms under test")]
+pub mod cmpxchg_suite;
 #[cfg(feature = "std")]
 mod record;
 pub mod refcount_suite;

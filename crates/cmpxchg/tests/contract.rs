@@ -8,7 +8,9 @@
 mod model;
 
 use fastpath_cmpxchg::backend::{CoreAtomic, Generic};
-use fastpath_cmpxchg::{Atomic, Backend, DoubleOps, LocalDoubleOps, Native, Ops, Ordering};
+use fastpath_cmpxchg::{
+    Atomic, AtomicPair, Backend, DoubleOps, DoubleWord, LocalDoubleOps, Native, Ops, Ordering, Pair,
+};
 use fastpath_testkit::cmpxchg_suite::{self as suite, Case};
 use model::Model;
 
@@ -76,11 +78,10 @@ fn k11_core_atomic() {
 /// Two threads move a pair through states in which both halves are equal: nobody ever sees or leaves a mixed one.
 #[test]
 fn k15_pairs_are_never_torn() {
-    use fastpath_cmpxchg::{AtomicPair, DoubleWord, Pair};
+    const COUNT: usize = 50_000;
     let Some(proof) = DoubleWord::<Native>::detect() else {
         panic!("the reference machine has cmpxchg16b");
     };
-    const COUNT: usize = 50_000;
     let pair = AtomicPair::new(Pair::default());
     std::thread::scope(|scope| {
         for _ in 0..3 {

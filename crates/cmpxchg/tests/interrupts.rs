@@ -21,9 +21,9 @@ fn shared(value: u32) -> &'static Word {
     Box::leak(Box::new(Word::new_in(value)))
 }
 
-/// Every read-modify-write that adds one, by name.
-fn increments() -> Vec<(&'static str, fn(&Word))> {
-    // SAFETY (each `unsafe` below): one thread, whose "interrupts" are the model's.
+/// A read-modify-write that adds one, and its name.
+type Increment = (&'static str, fn(&Word));
+fn increments() -> Vec<Increment> {
     vec![
         ("fetch_add", |word| {
             word.fetch_add(1, Ordering::SeqCst);

@@ -158,12 +158,12 @@ pub fn k6<B: Full>() {
     let mut memory = Canaries([0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7]);
     let before = memory.0;
     let base = memory.0.as_mut_ptr();
-    for offset in 0..8 {
+    for (offset, found) in before.into_iter().enumerate() {
         // SAFETY: inside `memory`, aligned, used by nobody else.
         let byte = unsafe { Atomic::<u8, B>::from_ptr(base.add(offset)) };
-        assert_eq!(byte.cmpxchg(0x11, 0x22, Ordering::SeqCst), before[offset]);
+        assert_eq!(byte.cmpxchg(0x11, 0x22, Ordering::SeqCst), found);
         // SAFETY: nobody else has this word.
-        assert_eq!(unsafe { byte.cmpxchg_local(0x11, 0x22) }, before[offset]);
+        assert_eq!(unsafe { byte.cmpxchg_local(0x11, 0x22) }, found);
     }
     // SAFETY: as above.
     let half = unsafe { Atomic::<u16, B>::from_ptr(base.add(2).cast()) };

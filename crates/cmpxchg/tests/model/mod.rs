@@ -5,6 +5,7 @@
 //!
 //! It behaves as hardware does. A maskable interrupt that arrives while interrupts are off stays pending and is taken the
 //! moment they come back on; a non-maskable one is taken at once. A handler runs with interrupts off.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use fastpath_cmpxchg::interrupt::{InterruptControl, Step};
 use std::cell::{Cell, RefCell};
@@ -19,7 +20,7 @@ thread_local! {
 
 /// What arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Waits while interrupts are off.
     Maskable,
     /// Does not wait.
@@ -27,11 +28,11 @@ pub enum Kind {
 }
 
 /// Every point between two steps.
-pub const STEPS: [Step; 5] = [Step::Before, Step::Disabled, Step::Read, Step::Written, Step::After];
+pub(crate) const STEPS: [Step; 5] = [Step::Before, Step::Disabled, Step::Read, Step::Written, Step::After];
 
 /// The controller.
 #[derive(Debug)]
-pub struct Model;
+pub(crate) struct Model;
 
 // SAFETY: a maskable interrupt of the model is taken only while interrupts are on; there is one thread per model state.
 // Sections nest: the flag is saved and put back.
@@ -74,7 +75,7 @@ fn take() {
 
 /// Runs `operation` with one interrupt of `kind` at `step`, handled by `handler`. Returns how many were taken (one, unless
 /// the operation has no such step), and asserts that interrupts are on again afterwards and none is left pending.
-pub fn interrupted<R>(
+pub(crate) fn interrupted<R>(
     step: Step,
     kind: Kind,
     handler: impl Fn() + 'static,
@@ -92,8 +93,7 @@ pub fn interrupted<R>(
 }
 
 /// Runs `operation` with interrupts off, as a caller that has turned them off itself.
-#[allow(dead_code, reason = "not every test file needs it")]
-pub fn with_interrupts_off<R>(operation: impl FnOnce() -> R) -> R {
+pub(crate) fn with_interrupts_off<R>(operation: impl FnOnce() -> R) -> R {
     let state = Model::disable();
     let result = operation();
     assert!(!ENABLED.get(), "the operation left interrupts off, as it found them");

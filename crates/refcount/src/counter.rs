@@ -183,7 +183,7 @@ impl RefCount {
         let old = self.value.fetch_add(1, Ordering::Relaxed);
         // One comparison for all three: 0 becomes 1, MAX and the bad values become negative or zero.
         if (old.wrapping_add(1) as i32) < 2 {
-            self.add_was_bad(old);
+            add_was_bad(self, old);
         }
         old
     }
@@ -212,7 +212,7 @@ impl RefCount {
         // ORDERING: Relaxed, as in `inc_old`.
         let old = self.value.fetch_add(i, Ordering::Relaxed);
         if !add_is_good(old, i) {
-            self.add_was_bad(old);
+            add_was_bad(self, old);
         }
         old
     }
@@ -347,14 +347,16 @@ impl RefCount {
     pub fn dec_and_test_old(&self) -> Result<u32, u32> {
         // ORDERING: Release pairs with the fence below, in whichever thread drops the last reference.
         let old = self.value.fetch_sub(1, Ordering::Release);
+        // The common case first, and one comparison for it: this order compiles to one branch, not taken.
+        if (old as i32) > 1 {
+            return Err(old);
+        }
         if old == 1 {
             // ORDERING: Acquire pairs with the Release of every earlier decrement: their uses come before the free.
             fence(Ordering::Acquire);
             return Ok(old);
         }
-        if (old as i32) < 1 {
-            self.saturate(Event::SubUseAfterFree);
-        }
+        saturate(self, Event::SubUseAfterFree);
         Err(old)
     }
 
@@ -412,7 +414,7 @@ impl RefCount {
         // ORDERING: Release, as in `dec_and_test_old`: the thread that later reaches zero sees our uses.
         let old = self.value.fetch_sub(1, Ordering::Release);
         if (old as i32) < 2 {
-            self.saturate(Event::DecLeak);
+            saturate(self, Event::DecLeak);
         }
         old
     }
@@ -487,7 +489,7 @@ impl RefCount {
             match self.value.compare_exchange_weak(old, new, success, Ordering::Relaxed) {
                 Ok(_) => {
                     if !good {
-                        self.saturate(Event::AddNotZeroOverflow);
+                        saturate(self, Event::AddNotZeroOverflow);
                     }
                     return Ok(old);
                 }
@@ -506,7 +508,7 @@ impl RefCount {
             return Ok(old);
         }
         if !good || i > old {
-            self.saturate(Event::SubUseAfterFree);
+            saturate(self, Event::SubUseAfterFree);
         }
         Err(old)
     }
@@ -521,7 +523,7 @@ impl RefCount {
             let new = if add_is_good(old, i) { old + i } else { SATURATED };
             // ORDERING: Relaxed, as in `inc_old`.
             match self.value.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) if new == SATURATED => self.add_was_bad(old),
+                Ok(_) if new == SATURATED => add_was_bad(self, old),
                 Ok(_) => {}
                 Err(now) => {
                     old = now;
@@ -547,22 +549,24 @@ impl RefCount {
             }
         }
     }
+}
 
-    /// An addition found `old` and should not have.
-    #[cold]
-    #[inline(never)]
-    fn add_was_bad(&self, old: u32) {
-        self.saturate(if old == 0 { Event::AddUseAfterFree } else { Event::AddOverflow });
-    }
+// Two cold functions, `extern "C"` so that they cannot unwind: a counting site then needs no landing pad, only a branch and a call.
 
-    /// Saturates, then warns: the counter is safe before anybody else's code runs.
-    #[cold]
-    #[inline(never)]
-    fn saturate(&self, event: Event) {
-        // ORDERING: Relaxed: a leaked object is never freed, so nothing has to be ordered before that.
-        self.value.store(SATURATED, Ordering::Relaxed);
-        report(event, (&raw const self.value).cast());
-    }
+/// An addition found `old` and should not have.
+#[cold]
+#[inline(never)]
+extern "C" fn add_was_bad(count: &RefCount, old: u32) {
+    saturate(count, if old == 0 { Event::AddUseAfterFree } else { Event::AddOverflow });
+}
+
+/// Saturates, then warns: the counter is safe before anybody else's code runs.
+#[cold]
+#[inline(never)]
+extern "C" fn saturate(count: &RefCount, event: Event) {
+    // ORDERING: Relaxed: a leaked object is never freed, so nothing has to be ordered before that.
+    count.value.store(SATURATED, Ordering::Relaxed);
+    report(event, (&raw const count.value).cast());
 }
 
 /// Whether adding `i` to `old` starts from a live counter and stays among the good values.

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// assert_eq!(Event::SubUseAfterFree.message(), "underflow; use-after-free");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
 pub enum Event {
     /// `inc_not_zero` or `add_not_zero` left the range of good values, or found the counter outside it.
     #[doc(alias = "REFCOUNT_ADD_NOT_ZERO_OVF")]
@@ -93,7 +94,7 @@ impl fmt::Display for Warning {
 /// A function that is called at the first event of each kind.
 ///
 /// It runs on the offending thread, inside the offending operation and possibly inside a destructor or a signal handler:
-/// it must not panic, and had better not allocate or wait.
+/// it had better not allocate or wait, and a panic in it ends the program.
 pub type Hook = fn(&Warning);
 
 /// The hook in use; null is the default one.

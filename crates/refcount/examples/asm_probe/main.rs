@@ -65,14 +65,14 @@ macro_rules! probes {
     ($($one:ident, $eight:ident, $counter:ty, $inc:expr;)*) => {$(
         #[unsafe(no_mangle)]
         #[inline(never)]
-        fn $one(count: &$counter) {
+        extern "Rust" fn $one(count: &$counter) {
             let inc: fn(&$counter) = $inc;
             inc(count);
         }
 
         #[unsafe(no_mangle)]
         #[inline(never)]
-        fn $eight(counts: &[$counter; 8]) {
+        extern "Rust" fn $eight(counts: &[$counter; 8]) {
             let inc: fn(&$counter) = $inc;
             inc(&counts[0]);
             inc(&counts[1]);
@@ -96,14 +96,14 @@ probes! {
 /// The drop side: one read-modify-write and one comparison for both questions, "last?" and "misused?".
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn refcount_dec_and_test_1(count: &RefCount) -> bool {
+extern "Rust" fn refcount_dec_and_test_1(count: &RefCount) -> bool {
     count.dec_and_test()
 }
 
 /// A handle's drop: what `dec_and_test` becomes where its result is branched on.
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn refcount_put_1(count: &RefCount) {
+extern "Rust" fn refcount_put_1(count: &RefCount) {
     if count.dec_and_test() {
         last(count);
     }
@@ -117,7 +117,7 @@ extern "C" fn last(count: &RefCount) {
 
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn refcount_dec_1(count: &RefCount) {
+extern "Rust" fn refcount_dec_1(count: &RefCount) {
     count.dec();
 }
 

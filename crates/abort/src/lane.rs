@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::operations::{ALL, Operation};
+use crate::operations::{self, Operation};
 use crate::sections::{self, Section};
 use crate::shared::{Command, Disturbance, Shared};
 use crate::tracer::{Stopped, Traced};
@@ -45,7 +45,8 @@ pub(crate) fn run() -> ExitCode {
     let disturbances: Vec<Disturbance> =
         Disturbance::ALL.into_iter().filter(|&d| d != Disturbance::Migrate || cpus > 1).collect();
     let mut failures = 0usize;
-    for (number, operation) in ALL.iter().enumerate() {
+    for number in 0..operations::count() {
+        let operation = operations::nth(number);
         let mine = lane.sections_of(number, &sections);
         assert!(!mine.is_empty(), "{}: runs through no section", operation.name);
         let instructions: usize = mine.iter().map(|&index| sections[index].instructions.len()).sum();
@@ -90,7 +91,10 @@ pub(crate) fn run() -> ExitCode {
     for section in sections.iter().zip(&reached).filter_map(|(section, hit)| hit.then_some(section)) {
         for &address in &section.instructions {
             if disturbances.iter().any(|&d| !covered.contains(&(address, d as u32))) {
-                println!("UNCOVERED instruction {:#x} of section {:#x}..{:#x}", address, section.start, section.end);
+                println!(
+                    "UNCOVERED instruction {:#x} of section {:#x}..{:#x}",
+                    address, section.start, section.end
+                );
             }
         }
     }
@@ -133,7 +137,7 @@ impl Lane {
                         self.traced.resume(0);
                     }
                     Stopped::Itself => break,
-                    other => panic!("{}: {other:?}", ALL[operation].name),
+                    other => panic!("{}: {other:?}", operations::nth(operation).name),
                 }
             }
             if hit {
@@ -169,6 +173,7 @@ impl Lane {
             Disturbance::Signal => libc::SIGUSR1,
         };
         self.traced.breakpoints(0, section.abort);
+        self.traced.clear_resume_flag();
         self.traced.resume(signal);
         let mut aborts = 0;
         loop {

@@ -74,8 +74,7 @@ impl Shared {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: a new anonymous mapping aliases nothing.
-        let page =
-            unsafe { libc::mmap(core::ptr::null_mut(), size_of::<Self>(), protection, flags, -1, 0) };
+        let page = unsafe { libc::mmap(core::ptr::null_mut(), size_of::<Self>(), protection, flags, -1, 0) };
         assert!(page != libc::MAP_FAILED, "no memory for the shared page");
         // SAFETY: the mapping is page-aligned, zeroed (a valid `Shared`), large enough, and never unmapped.
         unsafe { &*page.cast::<Self>() }

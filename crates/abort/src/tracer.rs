@@ -64,6 +64,18 @@ impl Traced {
         self.poke_debug_register(7, enable);
     }
 
+    /// Clears the resume flag that a breakpoint's stop leaves behind. The kernel moves the thread to the abort address
+    /// with its flags unchanged, and with this flag set a breakpoint there would be passed over.
+    pub(crate) fn clear_resume_flag(self) {
+        let offset =
+            core::mem::offset_of!(libc::user, regs) + core::mem::offset_of!(libc::user_regs_struct, eflags);
+        // SAFETY: the thread is ours and stopped; no memory of this process is involved.
+        let flags = unsafe { libc::ptrace(libc::PTRACE_PEEKUSER, self.0, offset, 0usize) };
+        // SAFETY: as above.
+        let result = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, self.0, offset, flags & !(1 << 16)) };
+        check(result, "PTRACE_POKEUSER of the flags");
+    }
+
     fn poke_debug_register(self, number: usize, value: u64) {
         let offset = core::mem::offset_of!(libc::user, u_debugreg) + number * 8;
         // SAFETY: the thread is ours and stopped; no memory of this process is involved.
@@ -74,8 +86,7 @@ impl Traced {
     fn instruction_pointer(self) -> u64 {
         let mut registers = core::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
         // SAFETY: the thread is ours and stopped; `registers` is a valid place for the result.
-        let result =
-            unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.0, 0usize, registers.as_mut_ptr()) };
+        let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.0, 0usize, registers.as_mut_ptr()) };
         check(result, "PTRACE_GETREGS");
         // SAFETY: the call succeeded and filled the structure.
         unsafe { registers.assume_init() }.rip

@@ -23,7 +23,7 @@ fn shared() -> &'static Shared {
 }
 
 fn current(shared: &Shared) -> &'static Operation {
-    &crate::operations::ALL[shared.operation.load(Ordering::Relaxed) as usize]
+    crate::operations::nth(shared.operation.load(Ordering::Relaxed) as usize)
 }
 
 fn disturb() {

@@ -8,6 +8,7 @@ mod arch;
 mod clock;
 mod cmpxchg;
 pub(crate) mod compare;
+mod counters;
 #[allow(dead_code, reason = "what the harness offers families, whether or not one uses it in this build")]
 pub(crate) mod harness;
 pub(crate) mod machine;
@@ -15,6 +16,7 @@ pub(crate) mod page;
 pub(crate) mod pin;
 mod progress;
 pub(crate) mod qemu;
+mod refcount;
 pub(crate) mod report;
 pub(crate) mod seeds;
 mod statistics;
@@ -27,7 +29,7 @@ use report::Report;
 use crate::failure::Failure;
 
 /// Every family, in the order they are run and shown.
-pub(crate) const FAMILIES: &[Family] = &[cmpxchg::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[cmpxchg::FAMILY, refcount::FAMILY];
 
 /// Measures `families` with the calling thread kept on the first of `cpus`.
 pub(crate) fn measure(

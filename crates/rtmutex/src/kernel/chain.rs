@@ -15,7 +15,7 @@
 //!     the task's top waiter is not the one that brought us here; nothing would change
 //!  4  from the waiter to its lock
 //!  5  try that lock; the usual order is lock before task, so never wait for it: on failure unlock the task, start anew
-//!  6  deadlock if this is the lock we started from, or its owner is the task that started
+//!  6  deadlock if this is the lock we started from, or its owner is the task that started, and that one joins a queue
 //!  7  take the waiter out, give it the task's urgency, put it back
 //!  8  unlock the task
 //!  9  no owner? wake the queue's top waiter if that is another one now, and stop
@@ -139,14 +139,17 @@ pub(crate) fn adjust<S: Scheduler>(mut task: &'static Task<S>, walk: &Walk<S>) -
             // SAFETY: taken in step 5.
             unsafe { lock.leave_raw() };
         };
-        // Step 6.
-        if ptr::eq(lock, walk.origin) || ptr::eq(lock.owner_ptr(), walk.starter) {
+        // Step 6. Only who joins a queue can close a ring. Who leaves one, or is changed while it waits, may find itself in a
+        // ring that was not noticed; what it takes back has to travel around it like anywhere else. That ends where nothing
+        // changes any more: after one round at the latest, every urgency in the ring is what the others make it.
+        let joins = !walk.waiter.is_null();
+        if joins && (ptr::eq(lock, walk.origin) || ptr::eq(lock.owner_ptr(), walk.starter)) {
             unlock_lock(lock);
             unlock_task(task);
             S::irq_restore(irq);
             S::put_task(task);
             // SAFETY: the waiter of the one who started this walk, which is us or waits for us.
-            let wounding = !walk.waiter.is_null() && unsafe { !(*walk.waiter).context.get().is_null() };
+            let wounding = unsafe { !(*walk.waiter).context.get().is_null() };
             return if wounding { Ok(()) } else { Err(Cycle) };
         }
         let former_top = lock.top();

@@ -36,7 +36,8 @@
 //! The algorithm is Linux's, written anew from a description of its behaviour. Beyond that: urgency is recomputed also when a
 //! task takes over waiters (a change of its own urgency just before could otherwise get lost), the copy of a rank in the
 //! owner's tree is renewed at each insertion, spinning looks at deadline and signals, wound/wait wakes at once instead of
-//! by a list, and clearing the waiters bit of a free lock releases by itself.
+//! by a list, and clearing the waiters bit of a free lock releases by itself. A walk that takes a boost back is not stopped by
+//! a ring that nobody noticed (minimal detection and a deadline allow one): its boost would otherwise outlive the wait.
 
 #![expect(
     unsafe_code,

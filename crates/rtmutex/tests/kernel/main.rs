@@ -8,8 +8,14 @@
     reason = "the model implements the unsafe traits of the algorithm and unlocks raw locks"
 )]
 #![expect(unreachable_pub, reason = "the modules of one test program")]
+#![expect(clippy::redundant_closure_for_method_calls, clippy::items_after_statements, reason = "short tests")]
 #![expect(clippy::unused_self, reason = "methods of a machine, also where its tasks know all that is needed")]
 #![allow(dead_code, reason = "the model is there before all who use it")]
 
+mod chain_cases;
 mod model;
 mod mutex_cases;
+mod proxy_cases;
+mod random;
+mod rw_cases;
+mod ww_cases;

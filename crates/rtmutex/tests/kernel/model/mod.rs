@@ -300,6 +300,48 @@ impl Machine {
         guard(&self.tasks).clone()
     }
 
+    /// Lets `tasks` run to their ends in an order that `random` chooses; time passes when nobody can run otherwise.
+    #[track_caller]
+    pub fn random_run(&self, random: &mut Random, tasks: &[T]) {
+        self.random_run_with(random, tasks, None);
+    }
+
+    /// The same with one more task beside, whose end nobody waits for.
+    #[track_caller]
+    pub fn random_run_beside(&self, random: &mut Random, tasks: &[T], beside: T) {
+        self.random_run_with(random, tasks, Some(beside));
+    }
+
+    #[track_caller]
+    fn random_run_with(&self, random: &mut Random, tasks: &[T], beside: Option<T>) {
+        loop {
+            let mut able: Vec<T> = tasks.iter().copied().filter(|task| self.runnable(task)).collect();
+            if tasks.iter().all(|task| self.last(task) == Event::Done) {
+                return;
+            }
+            let midway = |task: &T| self.runnable(task) && task.data().busy.load(Relaxed) > 0;
+            if let Some(beside) = beside.filter(|task| !able.is_empty() || midway(task)) {
+                able.push(beside);
+            }
+            if able.is_empty() {
+                let Some(at) = self.next_deadline() else {
+                    let places: Vec<_> =
+                        tasks.iter().map(|task| (task.data().name, self.last(task))).collect();
+                    panic!("nobody can run: {places:?}; the way here: {:?}", guard(&self.log));
+                };
+                self.clock.fetch_max(at, Relaxed);
+                continue;
+            }
+            let task = able[random.below(able.len())];
+            // Mostly a few points, sometimes many: both tight races and long runs.
+            let points = if random.once_in(8) { 60 } else { 1 + random.below(8) as u32 };
+            self.step(task, points);
+            if random.once_in(16) {
+                self.advance(1);
+            }
+        }
+    }
+
     /// All tasks are back where they began: not boosted, not queued, nothing held on to.
     #[track_caller]
     pub fn assert_at_rest(&self) {
@@ -317,7 +359,11 @@ impl Machine {
 }
 
 impl Data {
-    /// Marks a place in a test's program.
+    /// Where the task lives.
+    pub fn machine(&self) -> &'static Machine {
+        self.machine
+    }
+
     fn wait_turn(&self) {
         let mut course = guard(&self.course);
         while course.turn != Turn::Task {
@@ -362,6 +408,11 @@ impl Data {
             }
         }
     }
+}
+
+/// Runs `f` under the name of `task`, which has no thread of its own.
+pub fn lend(task: T, f: impl FnOnce()) {
+    sched::lend(task, f);
 }
 
 /// A named place in a test's program.

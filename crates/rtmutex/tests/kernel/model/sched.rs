@@ -12,6 +12,7 @@ use super::{Data, Event, Machine, T, check, guard};
 
 thread_local! {
     static CURRENT: Cell<Option<T>> = const { Cell::new(None) };
+    static LENT: Cell<Option<T>> = const { Cell::new(None) };
     /// The invariants are being checked: what that does is not an event.
     static CHECKING: Cell<bool> = const { Cell::new(false) };
 }
@@ -19,6 +20,13 @@ thread_local! {
 /// The calling thread is `task` from here on.
 pub fn become_task(task: T) {
     CURRENT.set(Some(task));
+}
+
+/// See `model::lend`. Events go to the thread's own task.
+pub fn lend(task: T, f: impl FnOnce()) {
+    LENT.set(Some(task));
+    f();
+    LENT.set(None);
 }
 
 /// The most points one task may pass: more is a livelock.
@@ -115,7 +123,7 @@ unsafe impl RawSpin for RawLock {
 pub struct Model;
 
 fn current() -> T {
-    CURRENT.get().expect("only tasks use locks")
+    LENT.get().or(CURRENT.get()).expect("only tasks use locks")
 }
 
 // SAFETY: `current` is the thread's own task; tasks are never freed; interrupts do not exist; `park` consumes a token under

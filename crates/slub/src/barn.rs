@@ -25,6 +25,17 @@ impl Stack {
         self.top = Some(sheaf);
     }
 
+    /// Objects in all its sheaves, whose capacity is `capacity`.
+    fn objects(&self, capacity: usize) -> usize {
+        let (mut at, mut sum) = (self.top, 0);
+        while let Some(sheaf) = at {
+            sum += sheaf.len(capacity);
+            // SAFETY: as in `pop`.
+            at = unsafe { NonNull::new(sheaf.words().read().cast()).map(|top| Sheaf::from_top(top)) };
+        }
+        sum
+    }
+
     fn pop(&mut self) -> Option<Sheaf> {
         let sheaf = self.top?;
         // SAFETY: `push` wrote NULL or the top of a sheaf that is in the stack.
@@ -33,11 +44,13 @@ impl Stack {
     }
 }
 
-/// Both stacks.
+/// Both stacks, and the sheaf that collects deferred frees.
 #[derive(Debug)]
 pub(crate) struct Stock {
     full: Stack,
     empty: Stack,
+    /// Objects of deferred frees that do not fill a sheaf yet.
+    pub(crate) rcu: Option<Sheaf>,
 }
 
 /// Full and empty sheaves of a node. Limits are soft: they are checked by whoever puts something in, under the lock,
@@ -74,7 +87,7 @@ impl<L: RawLock> Barn<L> {
         pub(crate) const fn new(lock: L, present: bool) -> Self {
             Self {
                 lock,
-                stock: UnsafeCell::new(Stock { full: Stack { top: None }, empty: Stack { top: None } }),
+                stock: UnsafeCell::new(Stock { full: Stack { top: None }, empty: Stack { top: None }, rcu: None }),
                 nr_full: AtomicUsize::new(0),
                 nr_empty: AtomicUsize::new(0),
                 present,
@@ -170,6 +183,14 @@ impl<L: RawLock> Barn<L> {
             Ok(())
         })
         .unwrap_or(Err(BarnError::Busy))
+    }
+
+    /// Objects in the barn, waiting ones included.
+    pub(crate) fn objects(&self, context: usize, capacity: usize) -> usize {
+        self.locked(context, Wait::Yes, |stock| {
+            stock.full.objects(capacity) + stock.rcu.map_or(0, |sheaf| sheaf.len(capacity))
+        })
+        .unwrap_or(0)
     }
 
     /// Takes the lock and keeps it (before a fork). `false` if the context holds it itself.

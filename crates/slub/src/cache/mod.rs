@@ -19,7 +19,12 @@
 //! | one object from the slabs | one object to the slabs |
 #![expect(unsafe_code, reason = "moves raw objects and sheaves")]
 
+mod grace;
+mod prefill;
 mod slow;
+
+pub use grace::{GraceHead, GracePeriod};
+pub use prefill::{PrefilledSheaf, RefillError};
 
 use crate::host::Host;
 use crate::sheaf::Sheaf;
@@ -269,9 +274,10 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         unsafe { self.slabs.fork_done() };
     }
 
-    /// Objects in sheaves of the barns: a racy sum.
+    /// Objects in sheaves of the barns.
     fn in_barns(&self) -> usize {
-        self.slabs.nodes.iter().map(|node| node.barn.nr_full() * self.slabs.config().capacity).sum()
+        let (context, capacity) = (self.slabs.host.context(), self.slabs.config().capacity);
+        self.slabs.nodes.iter().map(|node| node.barn.objects(context, capacity)).sum()
     }
 
     /// Gives a sheaf's objects back to the slabs and the sheaf to the pool.

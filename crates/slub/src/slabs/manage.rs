@@ -9,6 +9,7 @@ use crate::host::{Corruption, Host};
 use crate::node::Node;
 use crate::slab::{PARTIAL, Slab, SlabList};
 use crate::source::Wait;
+use crate::spec::CacheFlags;
 use crate::stats::{SlabInfo, StatItem};
 use crate::sync::Ordering;
 use core::ptr::NonNull;
@@ -60,6 +61,20 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         info.active_slabs = info.num_slabs;
         info.active_objs = info.num_objs.saturating_sub(info.free_in_partial);
         info
+    }
+
+    /// The room behind an object that a debugging or reader may rely on: the object alone where a red zone or poison
+    /// follows it, up to the metadata where the object must keep its contents, the whole stride otherwise.
+    #[doc(alias = "slab_ksize")]
+    pub fn ksize(&self) -> usize {
+        let (flags, layout) = (self.flags(), self.layout());
+        if flags.intersects(CacheFlags::RED_ZONE.with(CacheFlags::POISON)) {
+            layout.object_size
+        } else if flags.intersects(CacheFlags::TYPESAFE_BY_RCU.with(CacheFlags::STORE_USER)) {
+            layout.inuse
+        } else {
+            layout.size
+        }
     }
 
     /// The value of a counter, summed over the nodes.

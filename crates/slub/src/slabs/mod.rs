@@ -20,6 +20,7 @@
 mod free;
 mod manage;
 
+pub(crate) use free::Chain;
 pub use manage::Busy;
 
 use crate::barn::Barn;
@@ -212,8 +213,9 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         }
     }
 
-    /// Takes up to `out.len()` objects from the slabs, from `node` first, and returns how many. Fewer come only if the
-    /// source has no memory (or `wait` forbids to wait for it).
+    /// Takes up to `out.len()` objects from the slabs, from `node` first, and returns how many. Less than
+    /// half of them come only if the source has no memory (or `wait` forbids to wait for it): a batch prefers what is there
+    /// to another slab.
     #[doc(alias = "__refill_objects")]
     pub fn alloc_batch(&self, out: &mut [*mut u8], node: usize, wait: Wait) -> usize {
         let mut got = self.take_partial(out, node, wait);
@@ -221,7 +223,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             self.flush_deferred();
             got += self.take_partial(&mut out[got..], node, wait);
         }
-        // Half a batch from what is there is better than another slab: the next batch looks again.
+        // Half a batch from what is there is better than another slab: whoever needs more asks again.
         if got == 0 || got < out.len() / 2 {
             for other in (0..NODES).filter(|&other| other != node) {
                 // A remote node gives only what it keeps beyond its own minimum.
@@ -415,21 +417,29 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         }
     }
 
-    /// Freezes a slab that nobody else knows (apart from holders of its objects) and leaves it to the next holder of the
-    /// list lock.
-    fn push_pending(&self, slab: NonNull<Slab>, node: usize) {
+    /// Freezes a slab that the caller owns.
+    pub(crate) fn freeze(&self, slab: NonNull<Slab>) {
         // SAFETY: a live descriptor.
         let descriptor = unsafe { slab.as_ref() };
         let mut word = descriptor.word();
-        while let new = word.with_frozen(true)
-            && !descriptor.try_change(&mut word, new)
-        {}
+        loop {
+            let new = word.with_frozen(true);
+            if descriptor.try_change(&mut word, new) {
+                return;
+            }
+        }
+    }
+
+    /// Freezes a slab that nobody else knows (apart from holders of its objects) and leaves it to the next holder of the
+    /// list lock.
+    pub(crate) fn push_pending(&self, slab: NonNull<Slab>, node: usize) {
+        self.freeze(slab);
         let pending = &self.nodes[node].pending;
         // ORDERING: Relaxed: the exchange below publishes.
         let mut top = pending.load(Ordering::Relaxed);
         loop {
             // SAFETY: frozen and on no list: the link is ours until the push succeeds.
-            unsafe { *descriptor.next.get() = top };
+            unsafe { *slab.as_ref().next.get() = top };
             // ORDERING: Release publishes the link and pairs with the Acquire in `list_pending` and `take_pending`.
             if pending.try_cmpxchg(&mut top, slab.as_ptr(), Ordering::Release) {
                 return;
@@ -530,7 +540,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
 pub(crate) struct Discard(*mut Slab);
 
 impl Discard {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(core::ptr::null_mut())
     }
 

@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What happens when a CPU's list is empty, or an object is not of the CPU's slab.
+#![expect(unsafe_code, reason = "moves raw objects between lists")]
+
+use super::{Seen, TidCache, TidSlot, first_tid, tid_cpu};
+use crate::host::Host;
+use crate::slab::{PARTIAL, Slab};
+use crate::slabs::{Chain, Discard};
+use crate::source::Wait;
+use crate::spec::CacheFlags;
+use crate::stats::StatItem;
+use crate::sync::Ordering;
+use crate::tid::backend::TidBackend;
+use core::ptr::{NonNull, null_mut};
+
+/// How many new objects a slow path cuts at once for the CPU's list.
+const CUT: usize = 32;
+
+impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, B, CPUS, NODES> {
+    /// An object, after the CPU's list gave none.
+    #[doc(alias = "___slab_alloc")]
+    #[cold]
+    #[inline(never)]
+    pub(super) fn alloc_slow(&self, wait: Wait) -> Option<NonNull<u8>> {
+        let node = self.slabs.local_node();
+        self.slabs.nodes[node].stats.add(StatItem::AllocSlowpath, 1);
+        if self.slabs.config().slow {
+            return self.slabs.alloc_one(node, wait);
+        }
+        let _pin = self.backend.pin();
+        let cpu = self.backend.cpu() % CPUS;
+        let slot = &self.slots[cpu];
+        // ORDERING: Acquire pairs with the Release below: the slot is as the last slow path left it.
+        if !slot.busy.try_cmpxchg(&mut 0, 1, Ordering::Acquire) {
+            return self.slabs.alloc_one(node, wait);
+        }
+        let object = self.alloc_on(cpu, slot, node, wait);
+        // ORDERING: Release pairs with the Acquire above.
+        slot.busy.store(0, Ordering::Release);
+        object.or_else(|| self.slabs.alloc_one(node, wait))
+    }
+
+    /// With the slot's slow path ours.
+    fn alloc_on(&self, cpu: usize, slot: &TidSlot<B::Cell>, node: usize, wait: Wait) -> Option<NonNull<u8>> {
+        let code = self.slabs.config().code;
+        self.first_use(cpu, slot);
+        loop {
+            // The list may have been filled meanwhile.
+            let seen = self.seen(cpu, slot);
+            if let Some(object) = NonNull::new(self.backend.head(&slot.cell)) {
+                // SAFETY: speculative, as in the fast path.
+                let next = unsafe { code.next(object.as_ptr()) };
+                if self.exchange(&seen, object.as_ptr(), next) {
+                    return Some(object);
+                }
+                continue;
+            }
+            // ORDERING: Relaxed: only holders of `busy` write it.
+            let slab = match NonNull::new(slot.slab.load(Ordering::Relaxed)) {
+                Some(slab) => slab,
+                None => self.adopt(slot, node, wait)?,
+            };
+            // SAFETY: a live slab, frozen by us.
+            let descriptor = unsafe { slab.as_ref() };
+            if let Some((head, rest)) = self.slabs.take_list(descriptor, CUT) {
+                self.slabs.nodes[node].stats.add(StatItem::AllocRefill, 1);
+                self.load(cpu, slot, rest);
+                return Some(head);
+            }
+            self.detach(cpu, slot, wait);
+        }
+    }
+
+    /// Gives the slot's cell the first tid of its CPU; until then its list is empty and fast paths leave it alone.
+    fn first_use(&self, cpu: usize, slot: &TidSlot<B::Cell>) {
+        loop {
+            let tid = self.backend.tid(&slot.cell);
+            if Self::STEP == 1 || tid_cpu(tid, Self::STEP) == cpu {
+                return;
+            }
+            let head = self.backend.head(&slot.cell);
+            if self.backend.exchange(cpu, &slot.cell, (head, tid), (head, tid.wrapping_add(first_tid(cpu)))) {
+                return;
+            }
+        }
+    }
+
+    fn seen<'a>(&self, cpu: usize, slot: &'a TidSlot<B::Cell>) -> Seen<'a, B::Cell> {
+        Seen { cpu, slot, tid: self.backend.tid(&slot.cell) }
+    }
+
+    /// Puts a private chain on the slot's list, on top of what frees may have put there meanwhile; bumps the tid.
+    fn load(&self, cpu: usize, slot: &TidSlot<B::Cell>, chain: *mut u8) {
+        let code = self.slabs.config().code;
+        if chain.is_null() {
+            return;
+        }
+        loop {
+            let seen = self.seen(cpu, slot);
+            let head = self.backend.head(&slot.cell);
+            if !head.is_null() {
+                // SAFETY: the chain is ours: its tail is found and linked to what is there.
+                unsafe {
+                    let mut tail = chain;
+                    while let Some(next) = NonNull::new(code.next(tail)).filter(|next| next.as_ptr() != head) {
+                        tail = next.as_ptr();
+                    }
+                    code.set_next(tail, head);
+                }
+            }
+            if self.exchange(&seen, head, chain) {
+                return;
+            }
+            if !head.is_null() {
+                // The list changed: the tail's link is made NULL again before the next try.
+                // SAFETY: the chain is still ours.
+                unsafe {
+                    let mut tail = chain;
+                    while code.next(tail) != head {
+                        tail = code.next(tail);
+                    }
+                    code.set_next(tail, null_mut());
+                }
+            }
+        }
+    }
+
+    /// Makes a slab with something to allocate the slot's: from the partial list, or a new one. Frozen from then on.
+    fn adopt(&self, slot: &TidSlot<B::Cell>, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
+        let slab = self.slabs.acquire(node, wait)?;
+        // ORDERING: Release: whoever sees the slab sees it frozen.
+        slot.slab.store(slab.as_ptr(), Ordering::Release);
+        Some(slab)
+    }
+
+    /// Ends the slot's relation to its slab: no slab first, then the list is emptied and the tid bumped in one step, then
+    /// what was on the list goes back and the slab is unfrozen.
+    #[doc(alias = "deactivate_slab")]
+    pub(super) fn detach(&self, cpu: usize, slot: &TidSlot<B::Cell>, wait: Wait) {
+        // ORDERING: Release: ordered before the exchange below, whose bump readers of the tid (Acquire) see first.
+        let Some(slab) = NonNull::new(slot.slab.xchg(null_mut(), Ordering::AcqRel)) else { return };
+        let list = loop {
+            let seen = self.seen(cpu, slot);
+            let head = self.backend.head(&slot.cell);
+            if self.exchange(&seen, head, null_mut()) {
+                break head;
+            }
+        };
+        self.slabs.release(slab, list, wait);
+    }
+
+    /// Takes the slab of a CPU from it, if the CPU can be reached from here and no slow path is at work there.
+    #[doc(alias = "flush_slab")]
+    pub fn flush_cpu(&self, cpu: usize) {
+        let _pin = self.backend.pin();
+        if !self.backend.reaches(cpu) {
+            return;
+        }
+        let slot = &self.slots[cpu];
+        // ORDERING: Acquire and Release as in `alloc_slow`.
+        if slot.busy.try_cmpxchg(&mut 0, 1, Ordering::Acquire) {
+            self.detach(cpu, slot, Wait::Yes);
+            self.slabs.nodes[0].stats.add(StatItem::CpuslabFlush, 1);
+            // ORDERING: Release pairs with the Acquire above.
+            slot.busy.store(0, Ordering::Release);
+        }
+    }
+
+    /// An object of another slab than the CPU's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free`](Self::free).
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn free_slow(&self, object: NonNull<u8>, wait: Wait) {
+        self.slabs.nodes[self.slabs.local_node()].stats.add(StatItem::FreeSlowpath, 1);
+        // SAFETY: as the caller promises.
+        unsafe { self.slabs.free_one(object, wait) };
+    }
+}
+
+impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
+    /// All that is free in a frozen slab, as a chain: the first object and the rest. If nothing is, up to `cut` new ones.
+    fn take_list(&self, slab: &Slab, cut: usize) -> Option<(NonNull<u8>, *mut u8)> {
+        let code = self.config().code;
+        let mut word = slab.word();
+        loop {
+            let first = word.objects();
+            let (new, fresh) = if word.free() != 0 {
+                (word.take(crate::word::NONE, word.free()), 0)
+            } else {
+                let fresh = slab.capacity().saturating_sub(first).min(cut);
+                if fresh == 0 {
+                    return None;
+                }
+                (word.cut(fresh).take(crate::word::NONE, fresh), fresh)
+            };
+            let head = slab.head(word);
+            if !slab.try_change(&mut word, new) {
+                continue;
+            }
+            if fresh == 0 {
+                let head = NonNull::new(head)?;
+                // SAFETY: the whole list is ours.
+                return Some((head, unsafe { code.next(head.as_ptr()) }));
+            }
+            let mut rest = null_mut();
+            for index in (first..first + fresh).rev() {
+                // SAFETY: below the capacity; new objects, ours.
+                unsafe {
+                    let object = slab.object(index);
+                    if let Some(ctor) = self.config().spec.ctor {
+                        ctor(object);
+                    }
+                    if index == first {
+                        return NonNull::new(object).map(|object| (object, rest));
+                    }
+                    code.set_next(object, rest);
+                    rest = object;
+                }
+            }
+        }
+    }
+
+    /// A frozen slab with something to allocate, on no list.
+    #[doc(alias = "acquire_slab")]
+    fn acquire(&self, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
+        if !self.deferred_is_empty() && wait == Wait::Yes {
+            self.flush_deferred();
+        }
+        if let Some(mut held) = self.lock_node(node, wait) {
+            let mut discard = self.list_pending(&mut held, node);
+            let first = NonNull::new(held.lists().partial.first());
+            if let Some(slab) = first {
+                // SAFETY: under the list lock, first of the list.
+                unsafe {
+                    held.lists().partial.remove(slab);
+                    slab.as_ref().set_flags(slab.as_ref().flags() & !PARTIAL);
+                }
+                held.publish_len();
+                self.freeze(slab);
+                self.nodes[node].stats.add_locked(StatItem::AllocFromPartial, 1);
+            }
+            drop(held);
+            self.discard_chain(&mut discard, node, wait);
+            if first.is_some() {
+                return first;
+            }
+        }
+        let slab = self.new_slab(node, wait)?;
+        self.freeze(slab);
+        Some(slab)
+    }
+
+    /// Gives a frozen slab up, with the objects `list` (a chain that ends in NULL).
+    fn release(&self, slab: NonNull<Slab>, list: *mut u8, wait: Wait) {
+        let code = self.config().code;
+        // SAFETY: a live slab, frozen by the caller.
+        let descriptor = unsafe { slab.as_ref() };
+        if let Some(head) = NonNull::new(list) {
+            let mut chain = Chain { head, tail: head, count: 1 };
+            let word = descriptor.word();
+            // SAFETY: the list is the caller's; a link that leads astray cuts the rest off.
+            unsafe {
+                let mut next = code.next(head.as_ptr());
+                while descriptor.is_object(next, word) && chain.count < word.objects() {
+                    chain.tail = NonNull::new_unchecked(next);
+                    chain.count += 1;
+                    next = code.next(next);
+                }
+                if !next.is_null() {
+                    self.host.corrupted(crate::host::Corruption::FreePointer, self.name(), next);
+                }
+                self.free_chain(slab, chain, wait);
+            }
+        }
+        let node = descriptor.node();
+        let stats = &self.nodes[node].stats;
+        // A full slab is on no list: whoever frees the first object of it lists it, so it needs no lock here.
+        let mut word = descriptor.word();
+        while word.full(descriptor.capacity()) && !self.flags().contains(CacheFlags::STORE_USER) {
+            let new = word.with_frozen(false);
+            if descriptor.try_change(&mut word, new) {
+                stats.add(StatItem::DeactivateFull, 1);
+                return;
+            }
+        }
+        let Some(mut held) = self.lock_node(node, wait) else {
+            self.push_pending(slab, node);
+            return;
+        };
+        let mut discard = Discard::new();
+        self.unfreeze(&mut held, slab, true, &mut discard);
+        drop(held);
+        stats.add(StatItem::DeactivateToHead, 1);
+        self.discard_chain(&mut discard, node, wait);
+    }
+}

@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A host for tests: memory that can fail, a CPU that can be moved, steps that run a script, and a log of reports.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use core::ptr::NonNull;
+use fastpath_slub::{
+    Corruption, CpuSlots, CurrentCpu, Host, PageSource, SheafPool, Sizing, Slab, SpinLock, StaticRegion, Step,
+    TryLockSlots, Wait,
+};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+pub const PAGES: usize = 2048;
+pub const CPUS: usize = 4;
+pub const SLOTS: usize = 16;
+pub const SIZING: Sizing = Sizing::kernel(CPUS);
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+    static NODE: Cell<usize> = const { Cell::new(0) };
+    static CONTEXT: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    static SCRIPT: RefCell<Option<Script>> = const { RefCell::new(None) };
+}
+
+type Script = (Step, usize, Box<dyn FnOnce()>);
+
+/// Moves this thread to another CPU.
+pub fn run_on(cpu: usize) {
+    CPU.set(cpu);
+}
+
+/// Moves this thread to another memory node.
+pub fn run_on_node(node: usize) {
+    NODE.set(node);
+}
+
+/// At the `skip + 1`th time this thread reaches `step`, runs `script` there, once: as if it were interrupted.
+pub fn at(step: Step, skip: usize, script: impl FnOnce() + 'static) {
+    SCRIPT.with_borrow_mut(|slot| *slot = Some((step, skip, Box::new(script))));
+}
+
+/// Whether the last script ran.
+pub fn script_ran() -> bool {
+    SCRIPT.with_borrow(Option::is_none)
+}
+
+/// Forgets a script that has not run.
+pub fn no_script() {
+    SCRIPT.with_borrow_mut(Option::take);
+}
+
+/// The CPU of the running test thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Here;
+
+impl CurrentCpu for Here {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+    fn node(&self) -> usize {
+        NODE.get()
+    }
+}
+
+/// A region whose allocations can be made to fail.
+pub struct Memory {
+    region: &'static StaticRegion<PAGES>,
+    /// Allocations that still succeed; negative: no limit.
+    pub left: AtomicI64,
+    pub largest_order: AtomicUsize,
+}
+
+impl Memory {
+    pub fn used(&self) -> usize {
+        self.region.used()
+    }
+    pub fn fail_after(&self, count: i64) {
+        self.left.store(count, Ordering::SeqCst);
+    }
+}
+
+unsafe impl PageSource for Memory {
+    const PAGE_SHIFT: u32 = 12;
+    fn alloc_slab(&self, order: u32, align: usize, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
+        if order as usize > self.largest_order.load(Ordering::SeqCst) {
+            return None;
+        }
+        let enough = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
+            0 => None,
+            left => Some(if left < 0 { left } else { left - 1 }),
+        });
+        enough.ok().and_then(|_| self.region.alloc_slab(order, align, node, wait))
+    }
+    unsafe fn free_slab(&self, slab: NonNull<Slab>, wait: Wait) {
+        unsafe { self.region.free_slab(slab, wait) }
+    }
+    fn slab_of(&self, address: *const u8) -> *mut Slab {
+        self.region.slab_of(address)
+    }
+}
+
+pub type Slots = TryLockSlots<Here, CPUS, SLOTS>;
+
+/// All that a test's caches share.
+pub struct World {
+    pub memory: Memory,
+    pub slots: Slots,
+    sheaves: OnceLock<SheafPool<TestHost>>,
+    pub reports: Mutex<Vec<(Corruption, &'static str, usize)>>,
+    pub steps: [AtomicUsize; 16],
+}
+
+#[derive(Clone, Copy)]
+pub struct TestHost(pub &'static World);
+
+impl TestHost {
+    /// A world of its own. It is never freed: caches are made to stand in statics.
+    pub fn new() -> Self {
+        let layout = std::alloc::Layout::new::<StaticRegion<PAGES>>();
+        // SAFETY: all zero bytes are a region whose pages are free.
+        let region = unsafe {
+            let memory = std::alloc::alloc_zeroed(layout).cast::<StaticRegion<PAGES>>();
+            assert!(!memory.is_null());
+            &*memory
+        };
+        let world = World {
+            memory: Memory { region, left: AtomicI64::new(-1), largest_order: AtomicUsize::new(20) },
+            slots: Slots::new(Here),
+            sheaves: OnceLock::new(),
+            reports: Mutex::new(Vec::new()),
+            steps: [const { AtomicUsize::new(0) }; 16],
+        };
+        let host = Self(Box::leak(Box::new(world)));
+        host.0.sheaves.get_or_init(|| SheafPool::new(host, 1000, &SIZING));
+        run_on(0);
+        run_on_node(0);
+        host
+    }
+
+    /// What was reported since the last call.
+    pub fn reports(&self) -> Vec<(Corruption, &'static str, usize)> {
+        std::mem::take(&mut *self.0.reports.lock().unwrap())
+    }
+
+    /// How often `step` was reached since the last call.
+    pub fn count(&self, step: Step) -> usize {
+        self.0.steps[step as usize].swap(0, Ordering::SeqCst)
+    }
+
+    /// Pages in use by caches, after the sheaves' own slabs were given back.
+    pub fn pages(&self) -> usize {
+        self.sheaves().slabs().shrink_slabs();
+        self.0.memory.used()
+    }
+}
+
+impl Host for TestHost {
+    type Source = Memory;
+    type Slots = Slots;
+    type Lock = SpinLock;
+    fn source(&self) -> &Memory {
+        &self.0.memory
+    }
+    fn slots(&self) -> &Slots {
+        &self.0.slots
+    }
+    fn sheaves(&self) -> &SheafPool<Self> {
+        self.0.sheaves.get().expect("made with the world")
+    }
+    fn context(&self) -> usize {
+        CONTEXT.with(|context| *context)
+    }
+    fn corrupted(&self, what: Corruption, cache: &'static str, object: *mut u8) {
+        self.0.reports.lock().unwrap().push((what, cache, object.addr()));
+    }
+    fn step(&self, at: Step) {
+        self.0.steps[at as usize].fetch_add(1, Ordering::Relaxed);
+        let script = SCRIPT.with_borrow_mut(|slot| match slot {
+            Some((step, 0, _)) if *step == at => slot.take(),
+            Some((step, skip, _)) if *step == at => {
+                *skip -= 1;
+                None
+            }
+            _ => None,
+        });
+        if let Some((_, _, script)) = script {
+            script();
+        }
+    }
+}
+
+/// Implements the suite's trait for a cache type.
+macro_rules! object_cache {
+    ($wrapper:ident, $cache:ty) => {
+        pub struct $wrapper(pub &'static $cache);
+        impl fastpath_testkit::slub_suite::ObjectCache for $wrapper {
+            fn object_size(&self) -> usize {
+                self.0.slabs().layout().object_size
+            }
+            fn align(&self) -> usize {
+                self.0.slabs().layout().align
+            }
+            fn alloc(&self) -> Option<core::ptr::NonNull<u8>> {
+                self.0.alloc()
+            }
+            unsafe fn free(&self, object: core::ptr::NonNull<u8>) {
+                unsafe { self.0.free(object) }
+            }
+            fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
+                self.0.alloc_bulk(out)
+            }
+            unsafe fn free_bulk(&self, objects: &mut [*mut u8]) {
+                unsafe { self.0.free_bulk(objects) }
+            }
+            fn alloc_nolock(&self) -> Option<core::ptr::NonNull<u8>> {
+                self.0.alloc_nolock()
+            }
+            unsafe fn free_nolock(&self, object: core::ptr::NonNull<u8>) {
+                unsafe { self.0.free_nolock(object) }
+            }
+            fn shrink(&self) -> bool {
+                self.0.shrink()
+            }
+            fn destroy(&self) -> Result<(), usize> {
+                self.0.destroy().map_err(|busy| busy.slabs)
+            }
+            fn counts(&self) -> fastpath_testkit::slub_suite::Counts {
+                let info = self.0.info();
+                fastpath_testkit::slub_suite::Counts {
+                    active: info.active_objs,
+                    free_in_partial: info.free_in_partial,
+                    objects: info.num_objs,
+                    slabs: info.num_slabs,
+                    partial: info.partial_slabs,
+                }
+            }
+            fn validate(&self) -> Result<usize, &'static str> {
+                self.0.slabs().validate()
+            }
+        }
+    };
+}
+pub(crate) use object_cache;
+
+/// A static reference to a value that lives as long as the test program.
+pub fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+#[expect(unused, reason = "keeps the traits in scope for users of the module")]
+fn _uses(_: &dyn CpuSlots) {}

@@ -133,16 +133,24 @@ impl<H: Host> Kmalloc<H> {
     }
 
     fn large(&self, size: usize, wait: Wait) -> (Option<NonNull<u8>>, usize) {
-        let Some(pages) = size.checked_add((1 << self.page_shift) - 1).map(|bytes| bytes >> self.page_shift) else {
+        let Some(pages) = size.checked_add((1 << self.page_shift) - 1).map(|bytes| bytes >> self.page_shift)
+        else {
             return (None, 0);
         };
         let order = pages.next_power_of_two().trailing_zeros();
         let bytes = 1usize << (order + self.page_shift);
-        let Some(slab) = self.host.source().alloc_slab(order, 1 << self.page_shift, 0, wait) else { return (None, 0) };
+        let Some(slab) = self.host.source().alloc_slab(order, 1 << self.page_shift, 0, wait) else {
+            return (None, 0);
+        };
         let shape = Shape { size: 0, reciprocal: 0, class: self.first_class + 13, capacity: 0 };
         // SAFETY: fresh from the source, nobody else knows it.
         unsafe {
-            slab.as_ref().make(core::ptr::from_ref(self).cast(), shape, Run { node: 0, order: order as u8 }, 0);
+            slab.as_ref().make(
+                core::ptr::from_ref(self).cast(),
+                shape,
+                Run { node: 0, order: order as u8 },
+                0,
+            );
             (NonNull::new(slab.as_ref().base()), bytes)
         }
     }
@@ -184,7 +192,9 @@ impl<H: Host> Kmalloc<H> {
     ///
     /// As for [`kfree`](Self::kfree).
     unsafe fn free_with(&self, memory: *mut u8, wait: Wait) {
-        let Some(object) = NonNull::new(memory).filter(|memory| memory.as_ptr() != ZERO_SIZE_PTR) else { return };
+        let Some(object) = NonNull::new(memory).filter(|memory| memory.as_ptr() != ZERO_SIZE_PTR) else {
+            return;
+        };
         // SAFETY: memory of that cache, or a whole run, that the caller gives up.
         unsafe {
             match self.owner(memory) {
@@ -249,6 +259,10 @@ impl<H: Host> Kmalloc<H> {
     ///
     /// The first cache's [`Busy`]; the others are given back nevertheless.
     pub fn destroy(&self) -> Result<(), Busy> {
-        self.caches.iter().fold(Ok(()), |result, cache| result.and(cache.destroy()))
+        let mut result = Ok(());
+        for cache in &self.caches {
+            result = result.and(cache.destroy());
+        }
+        result
     }
 }

@@ -12,6 +12,8 @@ mod freeptr;
 mod host;
 mod kmalloc;
 mod lock;
+#[cfg(not(loom))]
+pub mod merge;
 mod node;
 mod pool;
 pub mod region;

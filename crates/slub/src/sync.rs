@@ -1,16 +1,11 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The one place where this crate takes its atomics from: loom's under `cfg(loom)`, otherwise the processor's.
-//!
-//! The methods carry the names of `fastpath-cmpxchg` (`xchg`, `cmpxchg`, `try_cmpxchg`).
+//! The one place where this crate takes its atomics from: loom's under `cfg(loom)`, otherwise those of
+//! `fastpath-cmpxchg`, whose names (`xchg`, `try_cmpxchg`) the loom half repeats.
 #![allow(dead_code, reason = "one vocabulary for all modules; a configuration may use a part of it")]
 
-#[cfg(not(loom))]
-use core::sync::atomic as imp;
 pub(crate) use core::sync::atomic::Ordering;
-#[cfg(loom)]
-use loom::sync::atomic as imp;
 
 /// Declares `const fn` items that are plain `fn` under loom, whose atomics have no constant constructor.
 macro_rules! const_fn {
@@ -33,64 +28,78 @@ macro_rules! const_fn {
 }
 pub(crate) use const_fn;
 
-macro_rules! atomic {
-    ($name:ident $(<$param:ident>)?, $inner:ty, $value:ty) => {
-        /// One atomic cell.
-        #[derive(Debug)]
-        #[repr(transparent)]
-        pub(crate) struct $name $(<$param>)? ($inner);
+/// One word each; processors without compare-and-exchange get them from interrupts off.
+#[cfg(not(loom))]
+mod imp {
+    use fastpath_cmpxchg::Atomic;
+    pub(crate) type AtomicU64 = Atomic<u64>;
+    pub(crate) type AtomicU32 = Atomic<u32>;
+    pub(crate) type AtomicUsize = Atomic<usize>;
+    pub(crate) type AtomicPtr<T> = Atomic<*mut T>;
+}
+#[cfg(loom)]
+mod imp {
+    use super::Ordering;
+    use loom::sync::atomic;
 
-        impl $(<$param>)? $name $(<$param>)? {
-            const_fn! {
-                pub(crate) const fn new(value: $value) -> Self {
+    macro_rules! atomic {
+        ($name:ident $(<$param:ident>)?, $inner:ty, $value:ty) => {
+            /// One atomic cell.
+            #[derive(Debug)]
+            #[repr(transparent)]
+            pub(crate) struct $name $(<$param>)? ($inner);
+
+            impl $(<$param>)? $name $(<$param>)? {
+                pub(crate) fn new(value: $value) -> Self {
                     Self(<$inner>::new(value))
                 }
-            }
-            #[inline(always)]
-            pub(crate) fn load(&self, order: Ordering) -> $value {
-                self.0.load(order)
-            }
-            #[inline(always)]
-            pub(crate) fn store(&self, value: $value, order: Ordering) {
-                self.0.store(value, order);
-            }
-            /// Writes `value` and returns what was there.
-            #[inline(always)]
-            pub(crate) fn xchg(&self, value: $value, order: Ordering) -> $value {
-                self.0.swap(value, order)
-            }
-            /// Writes `new` if `*old` is there and says whether; puts what is there into `*old` if not.
-            #[inline(always)]
-            pub(crate) fn try_cmpxchg(&self, old: &mut $value, new: $value, order: Ordering) -> bool {
-                // ORDERING: a failed exchange orders nothing; every caller starts over from a value it validates by
-                // another exchange.
-                match self.0.compare_exchange(*old, new, order, Ordering::Relaxed) {
-                    Ok(_) => true,
-                    Err(seen) => {
-                        *old = seen;
-                        false
+                #[inline(always)]
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    self.0.load(order)
+                }
+                #[inline(always)]
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    self.0.store(value, order);
+                }
+                /// Writes `value` and returns what was there.
+                #[inline(always)]
+                pub(crate) fn xchg(&self, value: $value, order: Ordering) -> $value {
+                    self.0.swap(value, order)
+                }
+                /// Writes `new` if `*old` is there and says whether; puts what is there into `*old` if not.
+                #[inline(always)]
+                pub(crate) fn try_cmpxchg(&self, old: &mut $value, new: $value, order: Ordering) -> bool {
+                    // ORDERING: a failed exchange orders nothing; every caller starts over from a value it validates by
+                    // another exchange.
+                    match self.0.compare_exchange(*old, new, order, Ordering::Relaxed) {
+                        Ok(_) => true,
+                        Err(seen) => {
+                            *old = seen;
+                            false
+                        }
                     }
                 }
             }
+        };
+    }
+
+    atomic!(AtomicU64, atomic::AtomicU64, u64);
+    atomic!(AtomicU32, atomic::AtomicU32, u32);
+    atomic!(AtomicUsize, atomic::AtomicUsize, usize);
+    atomic!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
+
+    impl AtomicUsize {
+        #[inline(always)]
+        pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+            self.0.fetch_add(value, order)
         }
-    };
-}
-
-atomic!(AtomicU64, imp::AtomicU64, u64);
-atomic!(AtomicU32, imp::AtomicU32, u32);
-atomic!(AtomicUsize, imp::AtomicUsize, usize);
-atomic!(AtomicPtr<T>, imp::AtomicPtr<T>, *mut T);
-
-impl AtomicUsize {
-    #[inline(always)]
-    pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
-        self.0.fetch_add(value, order)
-    }
-    #[inline(always)]
-    pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
-        self.0.fetch_sub(value, order)
+        #[inline(always)]
+        pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
+            self.0.fetch_sub(value, order)
+        }
     }
 }
+pub(crate) use imp::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Tells the processor (or the model) that this is a waiting loop.
 #[inline]

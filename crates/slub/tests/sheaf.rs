@@ -8,7 +8,8 @@ mod support;
 
 use core::ptr::NonNull;
 use fastpath_slub::{
-    Cache, CacheSpec, Corruption, CpuSlots, GraceHead, GracePeriod, Host, RefillError, StatItem, Step, sheaf_capacity,
+    Cache, CacheSpec, Corruption, CpuSlots, GraceHead, GracePeriod, Host, RefillError, StatItem, Step,
+    sheaf_capacity,
 };
 use fastpath_testkit::{case, slub_suite as suite};
 use std::sync::Mutex;
@@ -243,7 +244,10 @@ fn prefilled_sheaves_keep_their_promise() {
         core::iter::from_fn(|| cache.alloc()).collect()
     };
     let before = sheaf.len();
-    assert_eq!(cache.refill_sheaf(Some(&mut sheaf), 60), if before >= 60 { Ok(()) } else { Err(RefillError::NoMemory) });
+    assert_eq!(
+        cache.refill_sheaf(Some(&mut sheaf), 60),
+        if before >= 60 { Ok(()) } else { Err(RefillError::NoMemory) }
+    );
     assert!(sheaf.len() >= before.min(3));
     host.0.memory.fail_after(-1);
     drop(sheaf);
@@ -263,6 +267,7 @@ struct Grace {
     runs: Mutex<usize>,
 }
 
+// SAFETY: heads run in `barrier` only, and tests have no readers.
 unsafe impl GracePeriod for Grace {
     unsafe fn defer(&self, head: NonNull<GraceHead>) {
         self.waiting.lock().unwrap().push(head.as_ptr().expose_provenance());
@@ -379,8 +384,8 @@ fn nolock_calls_in_a_handler_that_interrupted_the_lock_holder_never_block() {
             for _ in 0..70 {
                 results.extend(cache.alloc_nolock());
             }
-            // SAFETY: allocated by the line above.
             if let Some(object) = results.pop() {
+                // SAFETY: allocated just now.
                 unsafe { cache.free_nolock(object) };
             }
         });
@@ -440,7 +445,7 @@ fn producer_and_consumers_exchange_objects_across_cpus() {
                 let mut numbers = suite::Numbers::new(producer);
                 let mut made = 0;
                 while made < total / 4 {
-                    let batch: Vec<_> = (0..1 + numbers.below(100))
+                    let batch: Vec<_> = (0..=numbers.below(100))
                         .map(|_| {
                             let object = alloc(cache);
                             suite::mark(object, 64);

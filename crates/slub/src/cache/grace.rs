@@ -166,9 +166,8 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
     unsafe fn after_grace(head: NonNull<GraceHead>) {
         // SAFETY: `submit` put a cache of this type there, and it lives (contract of `free_deferred`). The head starts at
         // word 61: word 60, the top, is the one before.
-        let (cache, mut sheaf) = unsafe {
-            (&*head.as_ref().cache.cast::<Self>(), Sheaf::from_top(head.cast::<*mut u8>().sub(1)))
-        };
+        let (cache, mut sheaf) =
+            unsafe { (&*head.as_ref().cache.cast::<Self>(), Sheaf::from_top(head.cast::<*mut u8>().sub(1))) };
         let capacity = cache.slabs.config().capacity;
         // SAFETY: in hand, ours; counts down to the NULL that `submit` wrote.
         unsafe {

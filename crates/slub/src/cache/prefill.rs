@@ -57,16 +57,14 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         let capacity = self.slabs.config().capacity;
         let oversize = size > capacity;
         let mut prefilled = PrefilledSheaf { cache: self, sheaf: None, oversize };
-        if !oversize {
-            if let Ok(full) = shared.barn.get_full(self.slabs.host.context(), Wait::Yes) {
-                shared.stats.add(StatItem::SheafPrefillFast, 1);
-                link(full, None);
-                prefilled.sheaf = Some(full);
-            } else {
-                shared.stats.add(StatItem::SheafPrefillSlow, 1);
-            }
-        } else {
+        if oversize {
             shared.stats.add(StatItem::SheafPrefillOversize, 1);
+        } else if let Ok(full) = shared.barn.get_full(self.slabs.host.context(), Wait::Yes) {
+            shared.stats.add(StatItem::SheafPrefillFast, 1);
+            link(full, None);
+            prefilled.sheaf = Some(full);
+        } else {
+            shared.stats.add(StatItem::SheafPrefillSlow, 1);
         }
         // A failed one returns on drop what it holds.
         prefilled.refill(size).ok()?;

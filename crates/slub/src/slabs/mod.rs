@@ -54,11 +54,12 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    const fn of(spec: CacheSpec, sizing: &Sizing) -> Self {
-        let Some(layout) = Layout::of(&spec, sizing, 20) else {
-            panic!("objects of this size do not fit in a slab")
-        };
-        assert!(spec.class != 0, "class 0 marks a vacant descriptor");
+    /// `None` if the spec is impossible.
+    pub(crate) const fn of(spec: CacheSpec, sizing: &Sizing) -> Option<Self> {
+        let Some(layout) = Layout::of(&spec, sizing, 20) else { return None };
+        if spec.class == 0 {
+            return None; // marks a vacant descriptor
+        }
         let kept = match spec.min_partial {
             Some(kept) => kept,
             None => min_partial(layout.size),
@@ -72,7 +73,7 @@ impl Config {
         } else {
             wished
         };
-        Self {
+        Some(Self {
             spec,
             layout,
             code: FreePointerCode {
@@ -84,7 +85,7 @@ impl Config {
             page_shift: sizing.page_shift,
             capacity,
             slow: spec.flags.intersects(CacheFlags::DEBUG.with(CacheFlags::EXACT_STATS)),
-        }
+        })
     }
 }
 
@@ -152,9 +153,10 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let nodes = core::array::from_fn(|i| {
                 Node::new(H::Lock::unlocked(), Barn::new(H::Lock::unlocked(), barns >> i & 1 != 0))
             });
+            let Some(config) = Config::of(spec, sizing) else { panic!("an impossible cache: see CacheSpec") };
             Self {
                 host,
-                config: UnsafeCell::new(Config::of(spec, sizing)),
+                config: UnsafeCell::new(config),
                 nodes,
                 deferred: AtomicPtr::new(core::ptr::null_mut()),
             }
@@ -418,7 +420,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     }
 
     /// Freezes a slab that the caller owns.
-    pub(crate) fn freeze(&self, slab: NonNull<Slab>) {
+    pub(crate) fn freeze(slab: NonNull<Slab>) {
         // SAFETY: a live descriptor.
         let descriptor = unsafe { slab.as_ref() };
         let mut word = descriptor.word();
@@ -433,7 +435,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// Freezes a slab that nobody else knows (apart from holders of its objects) and leaves it to the next holder of the
     /// list lock.
     pub(crate) fn push_pending(&self, slab: NonNull<Slab>, node: usize) {
-        self.freeze(slab);
+        Self::freeze(slab);
         let pending = &self.nodes[node].pending;
         // ORDERING: Relaxed: the exchange below publishes.
         let mut top = pending.load(Ordering::Relaxed);

@@ -101,7 +101,9 @@ pub struct TidCache<H: Host, B: TidBackend, const CPUS: usize, const NODES: usiz
     slots: [TidSlot<B::Cell>; CPUS],
 }
 
-impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> core::fmt::Debug for TidCache<H, B, CPUS, NODES> {
+impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> core::fmt::Debug
+    for TidCache<H, B, CPUS, NODES>
+{
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("TidCache").field("slabs", &self.slabs).finish_non_exhaustive()
     }

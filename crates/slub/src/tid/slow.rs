@@ -104,7 +104,8 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
                 // SAFETY: the chain is ours: its tail is found and linked to what is there.
                 unsafe {
                     let mut tail = chain;
-                    while let Some(next) = NonNull::new(code.next(tail)).filter(|next| next.as_ptr() != head) {
+                    while let Some(next) = NonNull::new(code.next(tail)).filter(|next| next.as_ptr() != head)
+                    {
                         tail = next.as_ptr();
                     }
                     code.set_next(tail, head);
@@ -241,7 +242,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
                     slab.as_ref().set_flags(slab.as_ref().flags() & !PARTIAL);
                 }
                 held.publish_len();
-                self.freeze(slab);
+                Self::freeze(slab);
                 self.nodes[node].stats.add_locked(StatItem::AllocFromPartial, 1);
             }
             drop(held);
@@ -251,7 +252,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
             }
         }
         let slab = self.new_slab(node, wait)?;
-        self.freeze(slab);
+        Self::freeze(slab);
         Some(slab)
     }
 

@@ -2,11 +2,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A host for tests: memory that can fail, a CPU that can be moved, steps that run a script, and a log of reports.
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test program uses a part")]
+#![allow(
+    unreachable_pub,
+    missing_debug_implementations,
+    missing_docs,
+    reason = "private to the test programs"
+)]
+#![allow(clippy::trivially_copy_pass_by_ref, clippy::new_without_default, reason = "a host is a handle")]
 
 use core::ptr::NonNull;
 use fastpath_slub::{
-    Corruption, CpuSlots, CurrentCpu, Host, PageSource, SheafPool, Sizing, Slab, SpinLock, StaticRegion, Step,
+    Corruption, CurrentCpu, Host, PageSource, SheafPool, Sizing, Slab, SpinLock, StaticRegion, Step,
     TryLockSlots, Wait,
 };
 use std::cell::{Cell, RefCell};
@@ -85,6 +92,7 @@ impl Memory {
     }
 }
 
+// SAFETY: the region's own runs, or none.
 unsafe impl PageSource for Memory {
     const PAGE_SHIFT: u32 = 12;
     fn alloc_slab(&self, order: u32, align: usize, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
@@ -98,6 +106,7 @@ unsafe impl PageSource for Memory {
         enough.ok().and_then(|_| self.region.alloc_slab(order, align, node, wait))
     }
     unsafe fn free_slab(&self, slab: NonNull<Slab>, wait: Wait) {
+        // SAFETY: as the caller promises.
         unsafe { self.region.free_slab(slab, wait) }
     }
     fn slab_of(&self, address: *const u8) -> *mut Slab {
@@ -125,9 +134,9 @@ impl TestHost {
         let layout = std::alloc::Layout::new::<StaticRegion<PAGES>>();
         // SAFETY: all zero bytes are a region whose pages are free.
         let region = unsafe {
-            let memory = std::alloc::alloc_zeroed(layout).cast::<StaticRegion<PAGES>>();
+            let memory: *mut core::ffi::c_void = std::alloc::alloc_zeroed(layout).cast();
             assert!(!memory.is_null());
-            &*memory
+            &*memory.cast::<StaticRegion<PAGES>>()
         };
         let world = World {
             memory: Memory { region, left: AtomicI64::new(-1), largest_order: AtomicUsize::new(20) },
@@ -198,7 +207,8 @@ impl Host for TestHost {
 /// Implements the suite's trait for a cache type.
 macro_rules! object_cache {
     ($wrapper:ident, $cache:ty) => {
-        pub struct $wrapper(pub &'static $cache);
+        #[derive(Debug)]
+        struct $wrapper(&'static $cache);
         impl fastpath_testkit::slub_suite::ObjectCache for $wrapper {
             fn object_size(&self) -> usize {
                 self.0.slabs().layout().object_size
@@ -210,18 +220,21 @@ macro_rules! object_cache {
                 self.0.alloc()
             }
             unsafe fn free(&self, object: core::ptr::NonNull<u8>) {
+                // SAFETY: as the caller promises.
                 unsafe { self.0.free(object) }
             }
             fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
                 self.0.alloc_bulk(out)
             }
             unsafe fn free_bulk(&self, objects: &mut [*mut u8]) {
+                // SAFETY: as the caller promises.
                 unsafe { self.0.free_bulk(objects) }
             }
             fn alloc_nolock(&self) -> Option<core::ptr::NonNull<u8>> {
                 self.0.alloc_nolock()
             }
             unsafe fn free_nolock(&self, object: core::ptr::NonNull<u8>) {
+                // SAFETY: as the caller promises.
                 unsafe { self.0.free_nolock(object) }
             }
             fn shrink(&self) -> bool {
@@ -253,5 +266,36 @@ pub fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-#[expect(unused, reason = "keeps the traits in scope for users of the module")]
-fn _uses(_: &dyn CpuSlots) {}
+/// Interrupts of the whole test program: a lock of all processors, which a thread may take again.
+pub struct AllStop;
+static STOPPED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: one thread at a time is between `disable` and `restore`.
+unsafe impl fastpath_cmpxchg::interrupt::InterruptControl for AllStop {
+    type State = bool;
+    const EXCLUDES_OTHER_PROCESSORS: bool = true;
+    fn disable() -> bool {
+        let me = CONTEXT.with(|context| *context);
+        if STOPPED.load(Ordering::SeqCst) == me {
+            return false;
+        }
+        while STOPPED.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            std::thread::yield_now();
+        }
+        true
+    }
+    unsafe fn restore(outermost: bool) {
+        if outermost {
+            STOPPED.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Tests run one task, so nothing can move it while it is inside one call.
+#[derive(Debug)]
+pub struct OneTask;
+// SAFETY: the CPU number changes only in scripts, which run between operations.
+unsafe impl fastpath_slub::tid::backend::Pinning for OneTask {
+    type Guard = ();
+    fn pin(&self) {}
+}

@@ -7,7 +7,9 @@ mod args;
 mod bench;
 mod cmd;
 mod embed;
+mod facts;
 mod failure;
+mod system;
 mod terminal;
 
 use std::process::ExitCode;

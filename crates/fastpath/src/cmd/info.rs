@@ -6,20 +6,19 @@
 use std::process::ExitCode;
 
 use crate::args::InfoArgs;
-use crate::bench::machine::Machine;
+use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::terminal;
 
 /// Prints the facts.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
-    let machine = Machine::observe();
+    let facts = Facts::gather();
     if args.json {
-        let text = serde_json::to_string_pretty(&machine)
+        let text = serde_json::to_string_pretty(&facts)
             .map_err(|error| Failure::operation("cannot write JSON", error))?;
         terminal::print(&format!("{text}\n"))?;
     } else {
-        terminal::print(&machine.lines().join("\n"))?;
-        terminal::print("\n")?;
+        terminal::print(&facts.text(terminal::width()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

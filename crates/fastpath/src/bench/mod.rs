@@ -6,6 +6,7 @@
 
 mod arch;
 mod clock;
+#[expect(unsafe_code, reason = "local forms on words of one thread")]
 mod cmpxchg;
 pub(crate) mod compare;
 mod counters;

@@ -262,6 +262,8 @@ pub(crate) enum Route {
 #[cold]
 #[inline(never)]
 pub(crate) fn route() -> Route {
+    // The exits of sections without a result leave their descriptor armed.
+    kernel::disarm();
     match backend() {
         Backend::Locked => Route::Atomic(hint()),
         Backend::Rseq { owner, .. } => {
@@ -278,6 +280,12 @@ pub(crate) fn route() -> Route {
 #[inline]
 pub(crate) fn hint() -> u32 {
     sched::current_cpu() as u32 % slots()
+}
+
+/// A number that no other live thread has: for locks that know their owner.
+#[inline]
+pub(crate) fn token() -> u64 {
+    kernel::thread_pointer().addr() as u64
 }
 
 /// The slot the calling thread is on, or the outsider slot: a hint, out of date when this returns.
@@ -306,6 +314,10 @@ fn register_thread() -> bool {
         kernel::REGISTRATION_FAILED => return false,
         _ => {}
     }
+    // Older kernels read what they find at registration: it must not be the descriptor of a section left by an exit.
+    // SAFETY: the thread's own area.
+    // ORDERING: Relaxed: only this thread and the kernel read it.
+    unsafe { &(*area).rseq_cs }.store(0, Ordering::Relaxed);
     let Some(key) = exit_key() else { return false };
     if !key.arm() {
         return false;

@@ -100,6 +100,17 @@ impl<I: Integer> Word<I> {
         I::from_bits(bits)
     }
 
+    /// Stores while no section and no other atomic writes the word: the caller's protocol excludes them.
+    pub(crate) fn store_exclusively(&self, value: I) {
+        // ORDERING: Relaxed: the caller's protocol publishes it.
+        match size_of::<I>() {
+            1 => self.as_atomic::<AtomicU8>().store(value.bits() as u8, Ordering::Relaxed),
+            2 => self.as_atomic::<AtomicU16>().store(value.bits() as u16, Ordering::Relaxed),
+            4 => self.as_atomic::<AtomicU32>().store(value.bits() as u32, Ordering::Relaxed),
+            _ => self.as_atomic::<AtomicU64>().store(value.bits(), Ordering::Relaxed),
+        }
+    }
+
     /// The word as an atomic of its size.
     #[inline(always)]
     fn as_atomic<A>(&self) -> &A {

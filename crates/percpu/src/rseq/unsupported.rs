@@ -370,7 +370,8 @@ pub unsafe fn compare_store_store(_: u32, _: *mut u64, _: u64, _: *mut u64, _: u
 /// # Safety
 ///
 /// None: it does nothing.
-pub unsafe fn compare_copy_store(_: u32, _: *mut u64, _: u64, _: *mut u8, _: *const u8, _: usize, _: u64) -> Outcome {
+#[expect(clippy::too_many_arguments, reason = "one register each")]
+pub unsafe fn compare_store_copy_store(_: u32, _: *mut u64, _: u64, _: *mut u64, _: u64, _: *const u8, _: usize, _: u64) -> Outcome {
     unreachable()
 }
 

@@ -840,18 +840,21 @@ pub unsafe fn compare_store_store(
     outcome(t)
 }
 
-/// `if slot moved { moved }; if *word != expected { mismatch }; to[..bytes] = from[..bytes]; *word = new`.
+/// `if slot moved { moved }; if *word != expected { mismatch }; *first = value; to[..bytes] = from[..bytes];
+/// *word = new` with `to` = the byte after `*first`.
 ///
 /// # Safety
 ///
-/// As [`compare_store`]; `from` is readable and `to` writable for `bytes` bytes, and `to` means nothing to anybody
-/// while `*word` is `expected`.
+/// As [`compare_store_store`]; `from` is readable for `bytes` bytes, and `bytes` bytes after `*first` are writable and
+/// mean nothing to anybody while `*word` is `expected`.
 #[inline(always)]
-pub unsafe fn compare_copy_store(
+#[expect(clippy::too_many_arguments, reason = "one register each")]
+pub unsafe fn compare_store_copy_store(
     slot: u32,
     word: *mut u64,
     expected: u64,
-    to: *mut u8,
+    first: *mut u64,
+    value: u64,
     from: *const u8,
     bytes: usize,
     new: u64,
@@ -866,21 +869,22 @@ pub unsafe fn compare_copy_store(
                 "cmp qword ptr [{word}], {expected}",
                 "jne 37f",
                 inject!(2),
-                "xor {i:e}, {i:e}",
+                "mov qword ptr [{first}], {value}",
+                "xor {t:e}, {t:e}",
                 "41:",
-                "lea {t}, [{i} + 8]",
-                "cmp {t}, {bytes}",
+                "lea {entry}, [{t} + 8]",
+                "cmp {entry}, {bytes}",
                 "ja 42f",
-                "mov {entry}, qword ptr [{from} + {i}]",
-                "mov qword ptr [{to} + {i}], {entry}",
-                "mov {i}, {t}",
+                "mov {entry}, qword ptr [{from} + {t}]",
+                "mov qword ptr [{first} + {t} + 8], {entry}",
+                "add {t}, 8",
                 "jmp 41b",
                 "42:",
-                "cmp {i}, {bytes}",
+                "cmp {t}, {bytes}",
                 "jae 43f",
-                "movzx {entry:e}, byte ptr [{from} + {i}]",
-                "mov byte ptr [{to} + {i}], {entry:l}",
-                "inc {i}",
+                "movzx {entry:e}, byte ptr [{from} + {t}]",
+                "mov byte ptr [{first} + {t} + 8], {entry:l}",
+                "inc {t}",
                 "jmp 42b",
                 "43:",
                 inject!(3),
@@ -890,12 +894,12 @@ pub unsafe fn compare_copy_store(
                 exits!(),
             ]
             t = out(reg) t,
-            i = out(reg) _,
             entry = out(reg) _,
             slot = in(reg) slot,
             word = in(reg) word,
             expected = in(reg) expected,
-            to = in(reg) to,
+            first = in(reg) first,
+            value = in(reg) value,
             from = in(reg) from,
             bytes = in(reg) bytes,
             new = in(reg) new,

@@ -38,6 +38,8 @@
 //! compare_store(slot, w, e, v)             if *w != e: Mismatch; *w = v
 //! compare2_store(slot, w, e, w2, e2, v)    if *w != e: Mismatch; if *w2 != e2: Mismatch; *w = v
 //! compare_store_store(slot, w, e, f, x, v) if *w != e: Mismatch; *f = x; *w = v                 (release)
+//! compare_copy_store(slot, w, e, to, from, n, v)
+//!                                          if *w != e: Mismatch; to[..n] = from[..n]; *w = v           (release)
 //! compare_store_copy_store(slot, w, e, f, x, from, n, v)
 //!                                          if *w != e: Mismatch; *f = x; (f + 1)[..n] = from; *w = v   (release)
 //! ```
@@ -51,7 +53,7 @@
 //! | guarded_add | 1 | [`PerCpuRef`](crate::PerCpuRef) |
 //! | list_* | 3 | [`List`](crate::List) |
 //! | stack_* | 4 | [`Stack`](crate::Stack) |
-//! | compare_* | 4 | [`RingBuffer`](crate::RingBuffer), [`SpinLock`](crate::SpinLock), and callers of their own |
+//! | compare_* | 5 | [`RingBuffer`](crate::RingBuffer), [`SpinLock`](crate::SpinLock), and callers of their own |
 
 /// The word that marks a list whose slot another thread has stopped. No node has this address.
 pub const STOPPED: u64 = 1;

@@ -446,3 +446,20 @@ pub unsafe fn inc_64<S: Stride>(_: Base) -> Outcome {
 pub unsafe fn dec_64<S: Stride>(_: Base) -> Outcome {
     unreachable()
 }
+
+/// Never called: [`AVAILABLE`] is false.
+///
+/// # Safety
+///
+/// None: it does nothing.
+pub unsafe fn compare_copy_store(
+    _: u32,
+    _: *mut u64,
+    _: u64,
+    _: *mut u8,
+    _: *const u8,
+    _: usize,
+    _: u64,
+) -> Outcome {
+    unreachable()
+}

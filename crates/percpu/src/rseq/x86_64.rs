@@ -840,6 +840,70 @@ pub unsafe fn compare_store_store(
     outcome(t)
 }
 
+/// `if slot moved { moved }; if *word != expected { mismatch }; to[..bytes] = from[..bytes]; *word = new`.
+///
+/// # Safety
+///
+/// As [`compare_store`]; `from` is readable and `to` writable for `bytes` bytes, and `to` means nothing to anybody
+/// while `*word` is `expected`.
+#[inline(always)]
+pub unsafe fn compare_copy_store(
+    slot: u32,
+    word: *mut u64,
+    expected: u64,
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    new: u64,
+) -> Outcome {
+    let t: isize;
+    // SAFETY: the caller's contract; the shape is argued at the head of this file. Words first, then bytes: `rep movs`
+    // has a start-up cost above that of a short record. The commit is a release, as in `compare_store_store`.
+    unsafe {
+        section!(
+            [
+                enter_at!(),
+                "cmp qword ptr [{word}], {expected}",
+                "jne 37f",
+                inject!(2),
+                "xor {t:e}, {t:e}",
+                "41:",
+                "lea {entry}, [{t} + 8]",
+                "cmp {entry}, {bytes}",
+                "ja 42f",
+                "mov {entry}, qword ptr [{from} + {t}]",
+                "mov qword ptr [{to} + {t}], {entry}",
+                "add {t}, 8",
+                "jmp 41b",
+                "42:",
+                "cmp {t}, {bytes}",
+                "jae 43f",
+                "movzx {entry:e}, byte ptr [{from} + {t}]",
+                "mov byte ptr [{to} + {t}], {entry:l}",
+                "inc {t}",
+                "jmp 42b",
+                "43:",
+                inject!(3),
+                "xor {t:e}, {t:e}",
+                "mov qword ptr [{word}], {new}",
+                leave!(),
+                exits!(),
+            ]
+            t = out(reg) t,
+            entry = out(reg) _,
+            slot = in(reg) slot,
+            word = in(reg) word,
+            expected = in(reg) expected,
+            to = in(reg) to,
+            from = in(reg) from,
+            bytes = in(reg) bytes,
+            new = in(reg) new,
+            id = in(reg) id_offset(),
+        );
+    }
+    outcome(t)
+}
+
 /// `if slot moved { moved }; if *word != expected { mismatch }; *first = value; to[..bytes] = from[..bytes];
 /// *word = new` with `to` = the byte after `*first`.
 ///

@@ -7,12 +7,16 @@
 #[expect(unsafe_code, reason = "backends: raw words, assembly, plain accesses with interrupts off")]
 #[macro_use]
 mod arch;
+#[cfg(not(loom))]
 #[expect(unsafe_code, reason = "the typed word over the backends")]
 mod atomic;
 #[expect(unsafe_code, reason = "the unsafe contract of the backends")]
 mod contract;
 #[expect(unsafe_code, reason = "the interrupt flag")]
 pub mod interrupt;
+#[cfg(loom)]
+#[expect(unsafe_code, reason = "loom's cells are shared")]
+mod model;
 #[expect(unsafe_code, reason = "the typed pair over the backends")]
 mod pair;
 mod primitive;
@@ -27,9 +31,12 @@ pub mod backend {
 }
 
 pub use arch::Native;
+#[cfg(not(loom))]
 pub use atomic::Atomic;
 pub use contract::{Backend, DoubleOps, LocalDoubleOps, LocalOps, Ops, Word};
 /// `core`'s own orderings, which exist also on targets where `core` has no atomics.
 pub use core::sync::atomic::Ordering;
+#[cfg(loom)]
+pub use model::{Atomic, LoomWord};
 pub use pair::{AtomicPair, DoubleWord, DoubleWordLocal, Pair};
 pub use primitive::{Bits, Integer, Primitive};

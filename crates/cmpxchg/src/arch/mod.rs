@@ -96,10 +96,10 @@ macro_rules! capability {
     ($dollar:tt $name:ident, $condition:meta) => {
         #[cfg($condition)]
         macro_rules! $name {
-                                                    ($dollar item:item) => {
-                                                        $dollar item
-                                                    };
-                                                }
+                                                            ($dollar item:item) => {
+                                                                $dollar item
+                                                            };
+                                                        }
         #[cfg(not($condition))]
         macro_rules! $name {
             ($dollar item:item) => {};

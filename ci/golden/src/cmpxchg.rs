@@ -41,7 +41,7 @@ paths! {
     load_acquire_u32(p: *const u32) -> u32 = <Native as Ops<u32>>::load(p, Ordering::Acquire);
 }
 
-/// Paths that not every target has.
+// Paths that not every target has.
 #[cfg(any(
     target_arch = "x86_64",
     target_arch = "x86",
@@ -55,14 +55,14 @@ paths! {
         raw::arch_cmpxchg_double(p, o1, o2, n1, n2);
 }
 
-/// Paths that not every target has.
+// Paths that not every target has.
 #[cfg(any(target_os = "none", target_arch = "x86_64", target_arch = "x86"))]
 paths! {
     arch_cmpxchg_double_local(p: *mut fastpath_cmpxchg::Pair, o1: usize, o2: usize, n1: usize, n2: usize) -> bool =
         raw::arch_cmpxchg_double_local(p, o1, o2, n1, n2);
 }
 
-/// Interrupts off, by the processor's own flag.
+// Interrupts off, by the processor's own flag.
 #[cfg(target_os = "none")]
 paths! {
     generic_cmpxchg_local_u32(p: *mut u32, old: usize, new: usize) -> usize =

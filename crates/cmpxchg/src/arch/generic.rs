@@ -6,8 +6,8 @@
 //!
 //! # Soundness
 //!
-//! Invariant 1: between `disable` and `restore` nothing else of this processor runs (the contract of
-//! [`InterruptControl`]), so read, compare and write are one step for it. Local forms need no more.
+//! Invariant 1: between `disable` and `restore` nothing else of this processor runs, and both are compiler barriers (the
+//! contract of [`InterruptControl`]), so read, compare and write are one step for it. Local forms need no more.
 //! Invariant 2: the full forms compile only for a controller that excludes other processors too, so the step is one for
 //! everybody, and the ordering is as strong as it gets: there is only one order of sections.
 //! Both end where interrupts cannot be turned off: an NMI or a machine check that arrives between read and write and
@@ -23,7 +23,6 @@
 //! January 2024.
 
 use core::marker::PhantomData;
-use core::sync::atomic::compiler_fence;
 
 use crate::Ordering;
 use crate::contract::sealed::Sealed;
@@ -56,6 +55,20 @@ impl<I: InterruptControl> Backend for Generic<I> {
     const NAME: &'static str = "generic";
 }
 
+/// Keeps the compiler from moving memory accesses across. The processor sees its own accesses in program order.
+///
+/// Not `compiler_fence`: on ARMv5 that is a call of `__sync_synchronize`.
+#[inline(always)]
+fn barrier() {
+    // SAFETY: no instruction. No `nomem`: that it may touch memory is its purpose.
+    #[cfg(not(miri))]
+    unsafe {
+        core::arch::asm!("", options(nostack, preserves_flags));
+    }
+    #[cfg(miri)]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
 /// One step: reads the place, lets `change` decide, writes if it says so. Returns what was read.
 ///
 /// # Safety
@@ -65,9 +78,6 @@ impl<I: InterruptControl> Backend for Generic<I> {
 unsafe fn section<I: InterruptControl, V: Copy>(ptr: *mut V, change: impl FnOnce(V) -> Option<V>) -> V {
     I::step(Step::Before);
     let state = I::disable();
-    // ORDERING: a compiler fence, paired with the one below: the accesses stay between them. The processor sees its own
-    // accesses in program order.
-    compiler_fence(Ordering::SeqCst);
     I::step(Step::Disabled);
     // SAFETY: valid and aligned (caller); nobody writes meanwhile (Invariant 1). Volatile: one access, not hoisted.
     let previous = unsafe { ptr.read_volatile() };
@@ -77,8 +87,6 @@ unsafe fn section<I: InterruptControl, V: Copy>(ptr: *mut V, change: impl FnOnce
         unsafe { ptr.write_volatile(new) };
     }
     I::step(Step::Written);
-    // ORDERING: a compiler fence, paired with the one above.
-    compiler_fence(Ordering::SeqCst);
     // SAFETY: `state` is of the `disable` above, and sections do not overlap.
     unsafe { I::restore(state) };
     I::step(Step::After);
@@ -118,8 +126,8 @@ impl<I: InterruptControl> Generic<I> {
 unsafe impl<I: InterruptControl, W: Word> Ops<W> for Generic<I> {
     #[inline(always)]
     unsafe fn load(ptr: *const W, _order: Ordering) -> W {
-        // ORDERING: one processor: the compiler fences make the access stay where it is written.
-        compiler_fence(Ordering::SeqCst);
+        // ORDERING: one processor: the access only has to stay where it is written.
+        barrier();
         let value = if size_of::<W>() <= size_of::<usize>() {
             // SAFETY: valid and aligned (caller).
             unsafe { ptr.read_volatile() }
@@ -127,13 +135,13 @@ unsafe impl<I: InterruptControl, W: Word> Ops<W> for Generic<I> {
             // SAFETY: as above; nothing is written.
             unsafe { section::<I, W>(ptr.cast_mut(), |_| None) }
         };
-        compiler_fence(Ordering::SeqCst);
+        barrier();
         value
     }
     #[inline(always)]
     unsafe fn store(ptr: *mut W, new: W, _order: Ordering) {
         // ORDERING: as in `load`.
-        compiler_fence(Ordering::SeqCst);
+        barrier();
         if size_of::<W>() <= size_of::<usize>() {
             // SAFETY: valid and aligned (caller).
             unsafe { ptr.write_volatile(new) };
@@ -141,7 +149,7 @@ unsafe impl<I: InterruptControl, W: Word> Ops<W> for Generic<I> {
             // SAFETY: as above.
             unsafe { section::<I, W>(ptr, |_| Some(new)) };
         }
-        compiler_fence(Ordering::SeqCst);
+        barrier();
     }
     #[inline(always)]
     unsafe fn xchg(ptr: *mut W, new: W, _order: Ordering) -> W {

@@ -139,14 +139,14 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         grace.barrier();
     }
 
-    /// Hands a sheaf to the grace period. Its objects are moved up to word 60, below a NULL, because the head fills the
-    /// words above and leaves no place for the fill level.
+    /// Hands a sheaf to the grace period. Its objects are moved up to the last word, above a NULL, because the head
+    /// leaves no place for the fill level.
     fn submit<G: GracePeriod>(&self, mut sheaf: Sheaf, grace: &G) {
         let capacity = self.slabs.config().capacity;
         let len = sheaf.len(capacity);
         let words = sheaf.block().cast::<*mut u8>();
         let head = sheaf.words().cast::<GraceHead>();
-        // SAFETY: in hand, ours: words 0..64 of the block, the head on the last three.
+        // SAFETY: in hand, ours: words 0..64 of the block, the head on the first three.
         unsafe {
             let from = sheaf.objects(capacity).as_ptr();
             core::ptr::copy(from, words.add(SHEAF_FULL + 1 - len).as_ptr(), len);
@@ -165,9 +165,10 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
     /// `head` lies in a sheaf that `submit` of this very type handed over; its grace period is over.
     unsafe fn after_grace(head: NonNull<GraceHead>) {
         // SAFETY: `submit` put a cache of this type there, and it lives (contract of `free_deferred`). The head starts at
-        // word 61: word 60, the top, is the one before.
-        let (cache, mut sheaf) =
-            unsafe { (&*head.as_ref().cache.cast::<Self>(), Sheaf::from_top(head.cast::<*mut u8>().sub(1))) };
+        // word 0, the top is the last word.
+        let (cache, mut sheaf) = unsafe {
+            (&*head.as_ref().cache.cast::<Self>(), Sheaf::from_top(head.cast::<*mut u8>().add(SHEAF_FULL)))
+        };
         let capacity = cache.slabs.config().capacity;
         // SAFETY: in hand, ours; counts down to the NULL that `submit` wrote.
         unsafe {

@@ -8,6 +8,8 @@
 //! thread on a page of its own, with all signals blocked, that runs a few instructions and no libc code: start-up may
 //! happen where libc's thread functions must not be called.
 
+use crate::rseq;
+
 /// What the self-test found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -45,6 +47,6 @@ pub fn abort_happens() -> Verdict {
 
 /// The self-test on the area at `area` from the thread pointer.
 pub(crate) fn run(area: isize) -> Verdict {
-    let _ = area;
-    Verdict::NotTested
+    rseq::abort_probe(area)
+        .map_or(Verdict::NotTested, |aborted| if aborted { Verdict::Aborts } else { Verdict::NoAbort })
 }

@@ -136,3 +136,34 @@ pub fn policy_number(thread: u32) -> Result<u32, Errno> {
     result(unsafe { arch::syscall6(arch::NR_SCHED_GETSCHEDULER, [thread as usize, 0, 0, 0, 0, 0]) })
         .map(|number| number as u32)
 }
+
+/// Blocks all signals for the calling thread, libc's internal ones too; gives what was blocked before.
+///
+/// ```
+/// let before = fastpath_sys::sched::block_signals();
+/// // ... nothing can interrupt here ...
+/// fastpath_sys::sched::restore_signals(before);
+/// ```
+#[doc(alias = "sigprocmask")]
+#[must_use = "signals stay blocked until `restore_signals`"]
+pub fn block_signals() -> u64 {
+    set_mask(u64::MAX)
+}
+
+/// Blocks exactly the signals that [`block_signals`] found blocked.
+pub fn restore_signals(mask: u64) {
+    set_mask(mask);
+}
+
+fn set_mask(new: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut old = 0_u64;
+    // SAFETY: the kernel reads and writes 8 bytes each, the size of its signal sets.
+    let _ = unsafe {
+        arch::syscall6(
+            arch::NR_RT_SIGPROCMASK,
+            [SIG_SETMASK, &raw const new as usize, &raw mut old as usize, size_of::<u64>(), 0, 0],
+        )
+    };
+    old
+}

@@ -24,6 +24,8 @@ pub const NR_SCHED_GETAFFINITY: usize = 204;
 pub const NR_FUTEX: usize = 202;
 /// `__NR_sched_setattr`.
 pub const NR_SCHED_SETATTR: usize = 314;
+/// `__NR_rt_sigprocmask`.
+pub const NR_RT_SIGPROCMASK: usize = 14;
 /// `__NR_write`.
 pub const NR_WRITE: usize = 1;
 

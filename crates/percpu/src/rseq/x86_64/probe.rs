@@ -54,6 +54,7 @@ pub(crate) struct Shared {
 
 /// Waits inside a section until it is aborted (true) or the helper says that it has fenced (false).
 ///
+/// Its descriptor lies apart from the others in `__rseq_cs`: tools list those as the sections of the program's operations.
 /// The loop commits nothing: its stores to `armed` are harmless to repeat.
 ///
 /// # Safety
@@ -77,7 +78,7 @@ pub(crate) unsafe fn wait_inside(area: isize, shared: *mut Shared) -> bool {
             "32:",
             "mov qword ptr fs:[{area} + 8], 0",
             "36:",
-            ".pushsection __rseq_cs, \"aw\", @progbits",
+            ".pushsection .data.fastpath_rseq_probe, \"aw\", @progbits",
             ".balign 32",
             "35:",
             ".long 0, 0",

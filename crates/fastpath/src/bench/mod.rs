@@ -14,6 +14,7 @@ mod counters;
 pub(crate) mod harness;
 pub(crate) mod machine;
 pub(crate) mod page;
+mod percpu;
 pub(crate) mod pin;
 mod progress;
 pub(crate) mod qemu;

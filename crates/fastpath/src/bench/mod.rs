@@ -14,6 +14,7 @@ mod counters;
 pub(crate) mod harness;
 pub(crate) mod machine;
 pub(crate) mod page;
+#[expect(unsafe_code, reason = "the thread-local list that the per-CPU one is compared with has raw links")]
 mod percpu;
 pub(crate) mod pin;
 mod progress;
@@ -31,7 +32,7 @@ use report::Report;
 use crate::failure::Failure;
 
 /// Every family, in the order they are run and shown.
-pub(crate) const FAMILIES: &[Family] = &[cmpxchg::FAMILY, refcount::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[cmpxchg::FAMILY, percpu::FAMILY, refcount::FAMILY];
 
 /// Measures `families` with the calling thread kept on the first of `cpus`.
 pub(crate) fn measure(

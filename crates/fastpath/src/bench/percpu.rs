@@ -6,18 +6,21 @@
 //! No result is used on any side. A `compiler_fence` after each plain operation keeps the optimizer from merging
 //! them, which it may not do with the others either; it costs no instruction.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::hint::black_box;
+use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-use fastpath_percpu::{PerCpu, Word};
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use fastpath_percpu::{List, Node, PerCpu, Stack, Word};
 
 use super::harness::{Bound, Candidate, Family, NewTable, Session};
 use super::report::{Row, Scale, Unit};
 use crate::failure::Failure;
 
 pub(super) const FAMILY: Family =
-    Family { name: "percpu", title: "per-CPU operations beside their alternatives", steps: 4, run };
+    Family { name: "percpu", title: "per-CPU operations beside their alternatives", steps: 6, run };
 
 /// Shards of the sharded counter: a power of two above the CPUs of most machines.
 const SHARDS: usize = 64;
@@ -30,10 +33,21 @@ struct Shard(AtomicU64);
 static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
+    /// The same list as the per-CPU one: the floor, what a thread-caching allocator does.
+    static LIST: Cell<*mut Link> = const { Cell::new(ptr::null_mut()) };
     static PLAIN: Cell<u64> = const { Cell::new(0) };
     /// Threads take shards in turn.
     static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
+
+/// A node of the lists that are not fastpath's.
+struct Link {
+    next: *mut Link,
+    value: u64,
+}
+
+/// Objects that wait in each list and stack, so that no pop finds it empty.
+const STOCK: usize = 8;
 
 fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
     let no_memory = |error| Failure::operation("no memory for per-CPU slots", error);
@@ -128,5 +142,172 @@ fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
         contended,
         Bound::AtLeast(10.0),
     );
+    pairs(bench)
+}
+
+/// Pop and push of the same object.
+fn pairs(bench: &mut Session<'_>) -> Result<(), Failure> {
+    let no_memory = |error| Failure::operation("no memory for per-CPU slots", error);
+    let list = List::<u64>::new().map_err(no_memory)?;
+    let stack = Stack::<Box<u64>, 62>::new().map_err(no_memory)?;
+    let (unbounded, bounded) = (SegQueue::new(), ArrayQueue::new(64));
+    let (locked, mut plain) = (Mutex::new(Vec::new()), Vec::new());
+    for value in 0..STOCK as u64 {
+        unbounded.push(Box::new(value));
+        let _ = bounded.push(Box::new(value));
+        locked.lock().map_err(|error| Failure::operation("a list", error))?.push(Box::new(value));
+        plain.push(Box::new(value));
+    }
+    // Whoever finds its CPU's list empty makes an object; all of them are dropped in the end.
+    let per_cpu_list = |n: u64| {
+        for value in 0..n {
+            let node = list.pop().unwrap_or_else(|| Node::new(value));
+            list.push(node);
+        }
+    };
+    let per_cpu_stack = |n: u64| {
+        for value in 0..n {
+            let object = stack.pop().unwrap_or_else(|| Box::new(value));
+            drop(stack.push(object));
+        }
+    };
+    let segments = |n: u64| {
+        for value in 0..n {
+            unbounded.push(unbounded.pop().unwrap_or_else(|| Box::new(value)));
+        }
+    };
+    let mutex = |n: u64| {
+        for value in 0..n {
+            let object =
+                locked.lock().ok().and_then(|mut list| list.pop()).unwrap_or_else(|| Box::new(value));
+            if let Ok(mut list) = locked.lock() {
+                list.push(object);
+            }
+        }
+    };
+    black_box(&mut plain);
+
+    let mut table = NewTable::new("pair", "Pop an object and push it back, one thread", Unit::Cycles)
+        .column("percpu", "per-CPU (fastpath)")
+        .column("thread-local", "thread-local list")
+        .column("plain", "plain Vec")
+        .column("crossbeam", "crossbeam queue")
+        .column("mutex", "Vec in a std Mutex")
+        .baseline("percpu");
+    bench.measure(
+        &mut table,
+        &Row::named("list"),
+        &mut [
+            Candidate::new("percpu", per_cpu_list),
+            Candidate::new("thread-local", thread_local_list),
+            Candidate::new("crossbeam", segments),
+            Candidate::new("mutex", mutex),
+        ],
+    );
+    bench.measure(
+        &mut table,
+        &Row::named("stack"),
+        &mut [
+            Candidate::new("percpu", per_cpu_stack),
+            Candidate::new("thread-local", thread_local_list),
+            Candidate::new("plain", |n| {
+                for value in 0..n {
+                    let object = plain.pop().unwrap_or_else(|| Box::new(value));
+                    compiler_fence(Ordering::SeqCst);
+                    plain.push(object);
+                    compiler_fence(Ordering::SeqCst);
+                }
+            }),
+            Candidate::new("crossbeam", |n| {
+                for value in 0..n {
+                    drop(bounded.push(bounded.pop().unwrap_or_else(|| Box::new(value))));
+                }
+            }),
+        ],
+    );
+    let list_ratio = table.ratio("list", "percpu", "thread-local");
+    let stack_ratio = table.ratio("stack", "percpu", "thread-local");
+    bench.add(table);
+    bench.target(
+        "list-pair",
+        "a per-CPU list pair costs at most 1.5 x the same list in thread-local storage",
+        list_ratio,
+        Bound::AtMost(1.5),
+    );
+    bench.target(
+        "stack-pair",
+        "a per-CPU stack pair costs at most 1.5 x a list in thread-local storage",
+        stack_ratio,
+        Bound::AtMost(1.5),
+    );
+
+    let mut table = NewTable::new(
+        "pair-threads",
+        "Pop and push on several threads at once: time of one pair on each thread",
+        Unit::Cycles,
+    )
+    .axis("threads", Scale::Linear)
+    .column("percpu", "per-CPU list (fastpath)")
+    .column("percpu-stack", "per-CPU stack (fastpath)")
+    .column("thread-local", "thread-local list")
+    .column("crossbeam", "crossbeam SegQueue")
+    .column("mutex", "Vec in a std Mutex")
+    .baseline("percpu");
+    let threads = bench.thread_counts().last().copied().unwrap_or(1);
+    bench.measure(
+        &mut table,
+        &Row::number(threads),
+        &mut [
+            Candidate::concurrent("percpu", threads, |_, n| per_cpu_list(n)),
+            Candidate::concurrent("percpu-stack", threads, |_, n| per_cpu_stack(n)),
+            Candidate::concurrent("thread-local", threads, |_, n| thread_local_list(n)),
+            Candidate::concurrent("crossbeam", threads, |_, n| segments(n)),
+            Candidate::concurrent("mutex", threads, |_, n| mutex(n)),
+        ],
+    );
+    bench.add(table);
     Ok(())
+}
+
+/// Pop and push on this thread's own list, which holds [`STOCK`] nodes of this call's.
+fn thread_local_list(n: u64) {
+    let mut nodes: Vec<Link> = (0..STOCK as u64).map(|value| Link { next: ptr::null_mut(), value }).collect();
+    let first = nodes.as_mut_ptr();
+    for at in 0..STOCK {
+        // SAFETY: `at` is below the vector's length; nobody else knows the nodes.
+        unsafe { push(first.add(at)) };
+    }
+    for _ in 0..n {
+        let Some(node) = pop() else { break };
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: it was popped from the list, whose nodes live until the end of this function.
+        unsafe { push(node) };
+        compiler_fence(Ordering::SeqCst);
+    }
+    LIST.set(ptr::null_mut());
+    black_box(nodes.iter().map(|node| node.value).sum::<u64>());
+}
+
+/// # Safety
+/// `node` is valid and in no list, and stays valid while the list holds it.
+#[inline(always)]
+unsafe fn push(node: *mut Link) {
+    LIST.with(|head| {
+        // SAFETY: the caller's promise.
+        unsafe { (*node).next = head.get() };
+        head.set(node);
+    });
+}
+
+#[inline(always)]
+fn pop() -> Option<*mut Link> {
+    LIST.with(|head| {
+        let node = head.get();
+        if node.is_null() {
+            return None;
+        }
+        // SAFETY: nodes of the list are valid (`push`).
+        head.set(unsafe { (*node).next });
+        Some(node)
+    })
 }

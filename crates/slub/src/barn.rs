@@ -11,7 +11,7 @@ use crate::sync::{AtomicUsize, Ordering, const_fn};
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
-/// A stack of sheaves, linked through the word above their objects by their top addresses.
+/// A stack of sheaves, linked through their first words by their top addresses.
 #[derive(Debug)]
 struct Stack {
     top: Option<Sheaf>,

@@ -4,17 +4,19 @@
 //! The array stack of free objects that a CPU owns.
 //!
 //! ```text
-//! word:    0      1    2    ...     s      s+1 ... top        ... 63
-//!          next   spare     unused  NULL   objects (LIFO)     free
+//! word:    0    1    2         s     s+1 ... top      ... 63
+//!          link, head of a     NULL  objects (LIFO)   free
+//!          grace period
 //! ```
 //!
 //! A sheaf is an array of 64 words, aligned to 512 bytes. A sheaf of capacity `c` has its NULL sentinel at word
-//! `s = 63 - c` and its objects at words `s+1 ..= 63`; words 0 to 2 are for list links and the grace period. It is named by the address of its top word. So
+//! `s = 63 - c` and its objects at words `s+1 ..= 63`. It is named by the address of its top word. So
 //! * a pop is: load top, load `*top`, NULL means empty, commit `top - 1`;
-//! * a push is: `(top & 511) == 504` means full (adding 8 gives a multiple of 512), store at `top + 1`, commit `top + 1`.
+//! * a push is: `top + 1` is a multiple of 512 bytes means full, store there, commit `top + 1`.
 //!
 //! Neither needs the capacity. A place without a sheaf holds the address of word 63 of a block of zeros: empty *and*
-//! full, both operations fail on it without a test of their own ([`Sheaf::MISSING_OFFSET`]).
+//! full, both operations fail on it without a test of their own ([`missing`]). The layout is that of the sheaves of
+//! `fastpath-percpu`, whose restartable sequences can work on these.
 #![expect(unsafe_code, reason = "sheaves are raw arrays")]
 
 use core::ptr::NonNull;
@@ -23,7 +25,7 @@ use core::ptr::NonNull;
 pub const SHEAF_WORDS: usize = 64;
 
 /// The word that holds the last object of a full sheaf.
-pub const SHEAF_FULL: usize = 63;
+pub const SHEAF_FULL: usize = SHEAF_WORDS - 1;
 
 /// The largest capacity.
 pub const SHEAF_MAX: usize = 60;
@@ -45,14 +47,13 @@ pub struct Sheaf(NonNull<*mut u8>);
 unsafe impl Send for Sheaf {}
 
 impl Sheaf {
-    /// Offset of the top word of a full sheaf, in bytes from its start: 504 on 64-bit machines.
-    pub const MISSING_OFFSET: usize = SHEAF_FULL * WORD;
+    const FULL_OFFSET: usize = SHEAF_FULL * WORD;
 
     /// From the address of a top word.
     ///
     /// # Safety
     ///
-    /// `top` is the top word of a live sheaf that the caller owns, or word 63 of a block of zeros.
+    /// `top` is the top word of a live sheaf that the caller owns, or the last word of a block of zeros.
     #[inline(always)]
     pub const unsafe fn from_top(top: NonNull<*mut u8>) -> Self {
         Self(top)
@@ -99,7 +100,7 @@ impl Sheaf {
     /// Whether a push would fail.
     #[inline(always)]
     pub fn is_full(self) -> bool {
-        self.0.addr().get() & MASK == Self::MISSING_OFFSET
+        self.0.addr().get() & MASK == Self::FULL_OFFSET
     }
 
     /// Whether no sheaf is here: empty and full at once.
@@ -144,7 +145,7 @@ impl Sheaf {
         if self.is_full() {
             return false;
         }
-        // SAFETY: not full, so the next word is at most word 63.
+        // SAFETY: not full, so there is a next word.
         unsafe {
             self.0 = self.0.add(1);
             self.0.write(object.as_ptr());
@@ -160,7 +161,7 @@ impl Sheaf {
     #[inline]
     pub(crate) unsafe fn room(&mut self) -> &mut [*mut u8] {
         let word = (self.0.addr().get() & MASK) / WORD;
-        // SAFETY: words up to 63 belong to the sheaf; their old contents are plain words (laid out or left by pops).
+        // SAFETY: words up to the last belong to the sheaf; their old contents are plain words (laid out or left by pops).
         unsafe { core::slice::from_raw_parts_mut(self.0.as_ptr().add(1), SHEAF_FULL - word) }
     }
 
@@ -195,10 +196,10 @@ impl Sheaf {
         self.0 = unsafe { self.0.sub(len) };
     }
 
-    /// The three words at the bottom: list links and the grace period's head.
+    /// The first three words, below every sentinel: the link of lists, the head of a grace period.
     #[inline]
     pub(crate) fn words(self) -> NonNull<*mut u8> {
-        // SAFETY: words 0..3 belong to the block and never to the objects: at most 60 lie above the sentinel.
+        // SAFETY: the block has more than three words.
         unsafe { self.block().cast::<*mut u8>().add(LINK) }
     }
 }
@@ -211,6 +212,6 @@ static ZEROS: Zeros = Zeros([0; SHEAF_WORDS]);
 #[inline(always)]
 pub const fn missing() -> Sheaf {
     let word: *const usize = &raw const ZEROS.0[SHEAF_FULL];
-    // SAFETY: word 63 of a block of zeros; the address of a static is not NULL.
+    // SAFETY: the last word of a block of zeros; the address of a static is not NULL.
     unsafe { Sheaf::from_top(NonNull::new_unchecked(word.cast_mut().cast())) }
 }

@@ -15,7 +15,7 @@
 //! swap(Free):      if !full(main)  or full(spare)  fail;  (main, spare) = (spare, main)
 //! exchange(p,c,s): if !c(p) fail;  old = p;  p = s;  return old            p = main or spare
 //! take:            old = (main, spare);  (main, spare) = (missing, missing);  return old
-//! empty(s) = (*s.top == NULL);  full(s) = (s.top is word 63 of its block);  missing(s) = both
+//! empty(s) = (*s.top == NULL);  full(s) = (s.top is the last word of its block);  missing(s) = both
 //! ```
 //!
 //! A backend that cannot run the operation now (thread not registered, slot not made yet, lock of the slot held by the

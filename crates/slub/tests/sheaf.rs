@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The sheaf front end on the try-lock backend: the contract suite and the numbered cases of sheaves and barns.
+//! The sheaf front end on the try-lock backend and on restartable sequences: the contract suite and the numbered cases
+//! of sheaves and barns.
 #![expect(unsafe_code, reason = "frees objects under test")]
 
 mod support;
@@ -15,7 +16,62 @@ use fastpath_testkit::{case, slub_suite as suite};
 use std::sync::Mutex;
 use support::{CPUS, SIZING, TestHost, at, leak, no_script, run_on, run_on_node, script_ran};
 
-const BACKEND: &str = "sheaf-trylock";
+/// Makes a host with a world of its own.
+type World = fn() -> TestHost;
+
+macro_rules! on_both {
+    ($($test:ident)*) => {
+        mod trylock {
+            $(#[test]
+            fn $test() {
+                super::$test(super::TestHost::new);
+            })*
+        }
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        mod rseq {
+            $(#[test]
+            fn $test() {
+                if super::support::rseq::RseqSlots::new().is_some() {
+                    super::support::pin_for_real();
+                    super::$test(super::on_rseq);
+                } else {
+                    fastpath_testkit::skip("slub-rseq", "the C library registers no thread for rseq");
+                }
+            })*
+        }
+    };
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn on_rseq() -> TestHost {
+    TestHost::on(support::Slots::Rseq(support::rseq::RseqSlots::new().expect("asked before")))
+}
+
+on_both! {
+    the_last_object_freed_is_the_first_one_allocated
+    a_long_random_run_knows_every_live_object
+    bulk_operations_take_and_give_many
+    destroying_reports_the_live_object_and_nothing_is_lost
+    out_of_memory_loses_nothing
+    capacities_are_the_kernels
+    the_boundary_between_main_and_spare_only_swaps
+    the_eleventh_full_sheaf_is_flushed
+    a_refill_survives_moving_to_another_cpu
+    prefilled_sheaves_keep_their_promise
+    a_full_rcu_sheaf_is_one_callback
+    a_deferred_free_without_memory_waits_itself
+    a_node_without_barn_works
+    exact_statistics_take_the_slow_path_every_time
+    nolock_calls_in_a_handler_that_interrupted_the_lock_holder_never_block
+    frees_defer_while_the_list_lock_is_held_by_the_same_context
+    producer_and_consumers_exchange_objects_across_cpus
+    sheaves_go_to_the_slabs_when_the_source_of_sheaves_is_dry
+}
+
+#[test]
+fn a_held_slot_lock_on_trylock() {
+    a_held_slot_lock_sends_both_to_the_slabs(TestHost::new);
+}
 
 support::object_cache!(Sheaf, Cache<TestHost>);
 
@@ -32,36 +88,32 @@ fn free(cache: &Cache<TestHost>, object: NonNull<u8>) {
     unsafe { cache.free(object) }
 }
 
-#[test]
-fn the_last_object_freed_is_the_first_one_allocated() {
-    suite::last_in_first_out(&Sheaf(cache(TestHost::new(), 64)));
-    case("K19", BACKEND);
+fn the_last_object_freed_is_the_first_one_allocated(world: World) {
+    suite::last_in_first_out(&Sheaf(cache(world(), 64)));
+    case("K19", world().0.slots.name());
 }
 
-#[test]
-fn a_long_random_run_knows_every_live_object() {
+fn a_long_random_run_knows_every_live_object(world: World) {
     let mut live = vec![core::ptr::null_mut(); 3000];
     for size in [8, 24, 96, 520, 4096] {
-        let host = TestHost::new();
+        let host = world();
         let rounds = if size < 1000 { 60 } else { 12 };
         let few = if size < 1000 { 3000 } else { 800 };
         suite::every_live_object(&Sheaf(cache(host, size)), &mut live[..few], rounds, size as u64);
         assert_eq!(host.pages(), 0, "every page came back");
         assert_eq!(host.reports(), []);
     }
-    case("K55", BACKEND);
+    case("K55", world().0.slots.name());
 }
 
-#[test]
-fn bulk_operations_take_and_give_many() {
-    let host = TestHost::new();
+fn bulk_operations_take_and_give_many(world: World) {
+    let host = world();
     suite::in_bulk(&Sheaf(cache(host, 64)), &mut [core::ptr::null_mut(); 1000]);
     assert_eq!(host.pages(), 0);
 }
 
-#[test]
-fn destroying_reports_the_live_object_and_nothing_is_lost() {
-    let host = TestHost::new();
+fn destroying_reports_the_live_object_and_nothing_is_lost(world: World) {
+    let host = world();
     suite::destroy_with_a_live_object(&Sheaf(cache(host, 64)));
     let reports = host.reports();
     let cache = cache(host, 128);
@@ -74,33 +126,30 @@ fn destroying_reports_the_live_object_and_nothing_is_lost() {
     assert_eq!(host.reports(), [(Corruption::LeakedObject, "test", kept.addr().get())]);
     free(cache, kept);
     assert_eq!(cache.destroy(), Ok(()));
-    case("K44", BACKEND);
+    case("K44", world().0.slots.name());
 }
 
-#[test]
-fn out_of_memory_loses_nothing() {
-    let host = TestHost::new();
+fn out_of_memory_loses_nothing(world: World) {
+    let host = world();
     // The array holds more than 2048 pages do.
     suite::out_of_memory(&Sheaf(cache(host, 8000)), &mut vec![core::ptr::null_mut(); 1100]);
     assert_eq!(host.pages(), 0);
 }
 
-#[test]
-fn capacities_are_the_kernels() {
+fn capacities_are_the_kernels(world: World) {
     let expected = [(4096, 0, 4), (1024, 0, 12), (256, 0, 28), (64, 0, 60), (64, 100, 100), (64, 10, 60)];
     for (size, requested, capacity) in expected {
         assert_eq!(sheaf_capacity(size, requested), capacity, "size {size}");
     }
-    let host = TestHost::new();
+    let host = world();
     for (size, capacity) in [(4096, 4), (1024, 12), (256, 28), (64, 60)] {
         assert_eq!(cache(host, size).sheaf_capacity(), capacity);
     }
-    case("K46", BACKEND);
+    case("K46", world().0.slots.name());
 }
 
-#[test]
-fn the_boundary_between_main_and_spare_only_swaps() {
-    let host = TestHost::new();
+fn the_boundary_between_main_and_spare_only_swaps(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     // Warm up: main empty, a spare that is neither empty nor full.
     let mut objects: Vec<_> = (0..100).map(|_| alloc(cache)).collect();
@@ -130,12 +179,11 @@ fn the_boundary_between_main_and_spare_only_swaps() {
     free(cache, a);
     free(cache, b);
     assert_eq!(cache.destroy(), Ok(()));
-    case("K47", BACKEND);
+    case("K47", world().0.slots.name());
 }
 
-#[test]
-fn the_eleventh_full_sheaf_is_flushed() {
-    let host = TestHost::new();
+fn the_eleventh_full_sheaf_is_flushed(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let objects: Vec<_> = (0..60 * 14).map(|_| alloc(cache)).collect();
     for object in objects {
@@ -148,17 +196,17 @@ fn the_eleventh_full_sheaf_is_flushed() {
     assert!(!cache.shrink(), "shrinking returns all objects");
     assert_eq!(cache.info().in_sheaves, 0);
     assert_eq!(host.pages(), 0);
-    case("K48", BACKEND);
+    case("K48", world().0.slots.name());
 }
 
-#[test]
-fn a_held_slot_lock_sends_both_to_the_slabs() {
-    let host = TestHost::new();
+fn a_held_slot_lock_sends_both_to_the_slabs(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let kept = alloc(cache);
     let taken = Mutex::new(Vec::new());
     // An interrupt in the middle of an operation on the slot.
-    let ran = host.0.slots.while_locked(0, || {
+    let support::Slots::TryLock(slots) = &host.0.slots else { panic!("a test of the try-lock") };
+    let ran = slots.while_locked(0, || {
         let mut taken = taken.lock().unwrap();
         taken.extend((0..5).map(|_| alloc(cache)));
         free(cache, taken.pop().unwrap());
@@ -175,13 +223,12 @@ fn a_held_slot_lock_sends_both_to_the_slabs() {
         free(cache, object);
     }
     assert_eq!(cache.destroy(), Ok(()));
-    case("K49", BACKEND);
+    case("K49", world().0.slots.name());
 }
 
-#[test]
-fn a_refill_survives_moving_to_another_cpu() {
+fn a_refill_survives_moving_to_another_cpu(world: World) {
     for step in [Step::RefillInHand, Step::GrabRead, Step::NewSlab] {
-        let host = TestHost::new();
+        let host = world();
         let cache = cache(host, 64);
         run_on(1);
         let on_one: Vec<_> = (0..70).map(|_| alloc(cache)).collect();
@@ -200,7 +247,7 @@ fn a_refill_survives_moving_to_another_cpu() {
         assert_eq!(host.pages(), 0, "{step:?}: no sheaf was lost");
     }
     // The same for a free whose sheaf in hand finds another CPU's slot.
-    let host = TestHost::new();
+    let host = world();
     let cache = cache(host, 64);
     let objects: Vec<_> = (0..200).map(|_| alloc(cache)).collect();
     let mut left = objects.len();
@@ -214,12 +261,11 @@ fn a_refill_survives_moving_to_another_cpu() {
     }
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0);
-    case("K50", BACKEND);
+    case("K50", world().0.slots.name());
 }
 
-#[test]
-fn prefilled_sheaves_keep_their_promise() {
-    let host = TestHost::new();
+fn prefilled_sheaves_keep_their_promise(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let mut sheaf = cache.prefill(5).expect("memory");
     host.0.memory.fail_after(0);
@@ -257,7 +303,7 @@ fn prefilled_sheaves_keep_their_promise() {
     assert_eq!(cache.stat(StatItem::SheafPrefillOversize), 2);
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0, "oversize sheaves are freed");
-    case("K51", BACKEND);
+    case("K51", world().0.slots.name());
 }
 
 /// A grace period that ends when the test says so.
@@ -283,9 +329,8 @@ unsafe impl GracePeriod for Grace {
     }
 }
 
-#[test]
-fn a_full_rcu_sheaf_is_one_callback() {
-    let host = TestHost::new();
+fn a_full_rcu_sheaf_is_one_callback(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let grace = leak(Grace::default());
     let objects: Vec<_> = (0..60).map(|_| alloc(cache)).collect();
@@ -314,12 +359,11 @@ fn a_full_rcu_sheaf_is_one_callback() {
     assert_eq!(cache.stat(StatItem::FreeRcuSheaf), 67);
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0);
-    case("K52", BACKEND);
+    case("K52", world().0.slots.name());
 }
 
-#[test]
-fn a_deferred_free_without_memory_waits_itself() {
-    let host = TestHost::new();
+fn a_deferred_free_without_memory_waits_itself(world: World) {
+    let host = world();
     let spec = CacheSpec::new("test", 64).flags(fastpath_slub::CacheFlags::EXACT_STATS);
     let cache = leak(Cache::<TestHost>::new(host, spec, &SIZING));
     let grace = leak(Grace::default());
@@ -330,9 +374,8 @@ fn a_deferred_free_without_memory_waits_itself() {
     assert_eq!(cache.destroy(), Ok(()));
 }
 
-#[test]
-fn a_node_without_barn_works() {
-    let host = TestHost::new();
+fn a_node_without_barn_works(world: World) {
+    let host = world();
     // Two nodes; only node 0 has a barn. Everything happens on node 1.
     let cache: &'static Cache<TestHost, 2> =
         leak(Cache::with_barns(host, CacheSpec::new("test", 64), &SIZING, 0b01));
@@ -354,12 +397,11 @@ fn a_node_without_barn_works() {
     drop(cache.prefill(70).expect("memory"));
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0);
-    case("K54", BACKEND);
+    case("K54", world().0.slots.name());
 }
 
-#[test]
-fn exact_statistics_take_the_slow_path_every_time() {
-    let host = TestHost::new();
+fn exact_statistics_take_the_slow_path_every_time(world: World) {
+    let host = world();
     let spec = CacheSpec::new("test", 64).flags(fastpath_slub::CacheFlags::EXACT_STATS);
     let cache = leak(Cache::<TestHost>::new(host, spec, &SIZING));
     let objects: Vec<_> = (0..100).map(|_| alloc(cache)).collect();
@@ -371,9 +413,8 @@ fn exact_statistics_take_the_slow_path_every_time() {
     assert_eq!(cache.destroy(), Ok(()));
 }
 
-#[test]
-fn nolock_calls_in_a_handler_that_interrupted_the_lock_holder_never_block() {
-    let host = TestHost::new();
+fn nolock_calls_in_a_handler_that_interrupted_the_lock_holder_never_block(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let held: Vec<_> = (0..300).map(|_| alloc(cache)).collect();
     // The free at hand holds the list lock when the handler comes: the last of a slab that was full.
@@ -403,12 +444,11 @@ fn nolock_calls_in_a_handler_that_interrupted_the_lock_holder_never_block() {
     }
     assert_eq!(cache.destroy(), Ok(()), "the deferred ones are drained, no object is in use");
     assert_eq!(host.pages(), 0);
-    case("K53", BACKEND);
+    case("K53", world().0.slots.name());
 }
 
-#[test]
-fn frees_defer_while_the_list_lock_is_held_by_the_same_context() {
-    let host = TestHost::new();
+fn frees_defer_while_the_list_lock_is_held_by_the_same_context(world: World) {
+    let host = world();
     let cache = cache(host, 2048);
     let slabs = cache.slabs();
     let mut objects = [core::ptr::null_mut(); 48];
@@ -430,9 +470,8 @@ fn frees_defer_while_the_list_lock_is_held_by_the_same_context() {
     assert_eq!(cache.destroy(), Ok(()));
 }
 
-#[test]
-fn producer_and_consumers_exchange_objects_across_cpus() {
-    let host = TestHost::new();
+fn producer_and_consumers_exchange_objects_across_cpus(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let total: usize = 200_000;
     let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<usize>>(16);
@@ -478,12 +517,11 @@ fn producer_and_consumers_exchange_objects_across_cpus() {
     assert_eq!(cache.info().active_objs, 0, "nothing is in use");
     assert!(cache.info().num_slabs == 0);
     assert_eq!(host.pages(), 0);
-    case("K24", BACKEND);
+    case("K24", world().0.slots.name());
 }
 
-#[test]
-fn sheaves_go_to_the_slabs_when_the_source_of_sheaves_is_dry() {
-    let host = TestHost::new();
+fn sheaves_go_to_the_slabs_when_the_source_of_sheaves_is_dry(world: World) {
+    let host = world();
     let cache = cache(host, 64);
     let object = alloc(cache);
     free(cache, object);

@@ -139,14 +139,14 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         grace.barrier();
     }
 
-    /// Hands a sheaf to the grace period. Its objects are moved up to the last word, above a NULL, because the head
-    /// leaves no place for the fill level.
+    /// Hands a sheaf to the grace period. Its objects are moved up to the last word, above a NULL: the head leaves no
+    /// place for the fill level.
     fn submit<G: GracePeriod>(&self, mut sheaf: Sheaf, grace: &G) {
         let capacity = self.slabs.config().capacity;
         let len = sheaf.len(capacity);
         let words = sheaf.block().cast::<*mut u8>();
         let head = sheaf.words().cast::<GraceHead>();
-        // SAFETY: in hand, ours: words 0..64 of the block, the head on the first three.
+        // SAFETY: in hand, ours: words 0..64 of the block; the head takes the first three, below every sentinel.
         unsafe {
             let from = sheaf.objects(capacity).as_ptr();
             core::ptr::copy(from, words.add(SHEAF_FULL + 1 - len).as_ptr(), len);
@@ -164,8 +164,8 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
     ///
     /// `head` lies in a sheaf that `submit` of this very type handed over; its grace period is over.
     unsafe fn after_grace(head: NonNull<GraceHead>) {
-        // SAFETY: `submit` put a cache of this type there, and it lives (contract of `free_deferred`). The head starts at
-        // word 0, the top is the last word.
+        // SAFETY: `submit` put a cache of this type there, and it lives (contract of `free_deferred`). The head is the
+        // start of the block, the top its last word.
         let (cache, mut sheaf) = unsafe {
             (&*head.as_ref().cache.cast::<Self>(), Sheaf::from_top(head.cast::<*mut u8>().add(SHEAF_FULL)))
         };

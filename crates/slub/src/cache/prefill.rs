@@ -27,7 +27,7 @@ pub enum RefillError {
 #[doc(alias = "slab_sheaf")]
 pub struct PrefilledSheaf<'c, H: Host, const NODES: usize> {
     cache: &'c Cache<H, NODES>,
-    /// The sheaf in use; further ones are linked through the word above their objects.
+    /// The sheaf in use; further ones are linked through their first words.
     sheaf: Option<Sheaf>,
     oversize: bool,
 }
@@ -121,7 +121,6 @@ impl<H: Host, const NODES: usize> PrefilledSheaf<'_, H, NODES> {
             // SAFETY: in hand, ours.
             if let Some(object) = unsafe { sheaf.pop() } {
                 self.sheaf = Some(sheaf);
-                // The link above the objects stays where it is.
                 return Some(object);
             }
             next?;

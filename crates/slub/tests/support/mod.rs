@@ -11,10 +11,13 @@
 )]
 #![allow(clippy::trivially_copy_pass_by_ref, clippy::new_without_default, reason = "a host is a handle")]
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod rseq;
+
 use core::ptr::NonNull;
 use fastpath_slub::{
-    Corruption, CurrentCpu, Host, PageSource, SheafPool, Sizing, Slab, SpinLock, StaticRegion, Step,
-    TryLockSlots, Wait,
+    Corruption, CpuSlots, CurrentCpu, Host, PageSource, Place, Refused, Sheaf, SheafPool, Side, Sizing, Slab,
+    SpinLock, StaticRegion, Step, TryLockSlots, Wait, When,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -27,6 +30,7 @@ pub const SIZING: Sizing = Sizing::kernel(CPUS);
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
+    static PINNING: Cell<bool> = const { Cell::new(false) };
     static NODE: Cell<usize> = const { Cell::new(0) };
     static CONTEXT: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -37,9 +41,24 @@ thread_local! {
 
 type Script = (Step, usize, Box<dyn FnOnce()>);
 
-/// Moves this thread to another CPU.
+/// Moves this thread to another CPU: what the try-lock backend is told, and where the kernel runs it, as far as the
+/// machine has as many.
 pub fn run_on(cpu: usize) {
     CPU.set(cpu);
+    #[cfg(target_os = "linux")]
+    if PINNING.get() {
+        static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
+        let allowed = ALLOWED.get_or_init(|| {
+            let set = fastpath_sys::sched::affinity().expect("the own affinity");
+            (0..fastpath_sys::sched::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+        });
+        fastpath_sys::sched::pin_to(allowed[cpu % allowed.len()] as u32).expect("an allowed CPU");
+    }
+}
+
+/// From now on [`run_on`] moves this thread for real.
+pub fn pin_for_real() {
+    PINNING.set(true);
 }
 
 /// Moves this thread to another memory node.
@@ -114,7 +133,65 @@ unsafe impl PageSource for Memory {
     }
 }
 
-pub type Slots = TryLockSlots<Here, CPUS, SLOTS>;
+pub type TryLock = TryLockSlots<Here, CPUS, SLOTS>;
+
+/// The backend of a world.
+pub enum Slots {
+    TryLock(Box<TryLock>),
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    Rseq(rseq::RseqSlots),
+}
+
+macro_rules! each {
+    ($self:expr, $slots:ident => $body:expr) => {
+        match $self {
+            Slots::TryLock($slots) => $body,
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Slots::Rseq($slots) => $body,
+        }
+    };
+}
+
+impl Slots {
+    /// What the case records call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TryLock(_) => "sheaf-trylock",
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Rseq(_) => "sheaf-rseq",
+        }
+    }
+}
+
+// SAFETY: passes every operation on to a backend.
+unsafe impl CpuSlots for Slots {
+    fn pop(&self, slot: usize) -> Option<NonNull<u8>> {
+        each!(self, slots => slots.pop(slot))
+    }
+    unsafe fn push(&self, slot: usize, object: NonNull<u8>) -> bool {
+        // SAFETY: as the caller promises.
+        each!(self, slots => unsafe { slots.push(slot, object) })
+    }
+    fn swap(&self, slot: usize, side: Side) -> Result<(), Refused> {
+        each!(self, slots => slots.swap(slot, side))
+    }
+    unsafe fn exchange(&self, slot: usize, place: Place, when: When, sheaf: Sheaf) -> Result<Sheaf, Refused> {
+        // SAFETY: as the caller promises.
+        each!(self, slots => unsafe { slots.exchange(slot, place, when, sheaf) })
+    }
+    fn take(&self, slot: usize, cpu: Option<usize>) -> Result<(Sheaf, Sheaf), Refused> {
+        each!(self, slots => slots.take(slot, cpu))
+    }
+    fn cpus(&self) -> usize {
+        each!(self, slots => slots.cpus())
+    }
+    fn fill(&self, slot: usize, capacity: usize) -> usize {
+        each!(self, slots => slots.fill(slot, capacity))
+    }
+    fn node(&self) -> usize {
+        NODE.get()
+    }
+}
 
 /// All that a test's caches share.
 pub struct World {
@@ -131,6 +208,11 @@ pub struct TestHost(pub &'static World);
 impl TestHost {
     /// A world of its own. It is never freed: caches are made to stand in statics.
     pub fn new() -> Self {
+        Self::on(Slots::TryLock(Box::new(TryLock::new(Here))))
+    }
+
+    /// A world on a backend.
+    pub fn on(slots: Slots) -> Self {
         let layout = std::alloc::Layout::new::<StaticRegion<PAGES>>();
         // SAFETY: all zero bytes are a region whose pages are free.
         let region = unsafe {
@@ -140,7 +222,7 @@ impl TestHost {
         };
         let world = World {
             memory: Memory { region, left: AtomicI64::new(-1), largest_order: AtomicUsize::new(20) },
-            slots: Slots::new(Here),
+            slots,
             sheaves: OnceLock::new(),
             reports: Mutex::new(Vec::new()),
             steps: [const { AtomicUsize::new(0) }; 16],

@@ -47,7 +47,8 @@ pub struct Sheaf(NonNull<*mut u8>);
 unsafe impl Send for Sheaf {}
 
 impl Sheaf {
-    const FULL_OFFSET: usize = SHEAF_FULL * WORD;
+    /// Offset of the top word of a full sheaf, in bytes from its start: 504 on 64-bit machines.
+    pub const FULL_OFFSET: usize = SHEAF_FULL * WORD;
 
     /// From the address of a top word.
     ///

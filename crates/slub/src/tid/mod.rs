@@ -92,7 +92,7 @@ struct TidSlot<C> {
 /// A cache of objects of one size with the tid front end on `CPUS` CPUs.
 ///
 /// It can stand in a static; it must not move once objects exist. Its page source must leave freed pages readable
-/// ([`PageSource`](crate::PageSource) says why): an allocation reads the next-pointer of an object that another one may
+/// ([`PageSource`] says why): an allocation reads the next-pointer of an object that another one may
 /// take, free and give back in between, and drops the value then.
 #[doc(alias = "kmem_cache")]
 pub struct TidCache<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize = 1> {

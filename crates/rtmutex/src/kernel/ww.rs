@@ -309,6 +309,9 @@ impl<S: Scheduler> WwMutex<S> {
     /// `waiter` has just been queued under `context`: whoever has to give way to it is told so; or it has to itself.
     #[doc(alias = "__ww_mutex_add_waiter")]
     pub(crate) fn joined(&self, waiter: &Waiter<S>, context: &Context<S>) -> Result<(), LockError> {
+        // ORDERING: SeqCst pairs with the fence in `acquired_fast`: see the module. The look at `holder` is here for
+        // wound/wait, in `must_back_off` for wait/die.
+        fence(Ordering::SeqCst);
         if context.policy == Policy::WaitDie {
             let mut result = Ok(());
             self.each_context(|other, theirs| {
@@ -321,8 +324,6 @@ impl<S: Scheduler> WwMutex<S> {
             });
             return result;
         }
-        // ORDERING: SeqCst pairs with the fence in `acquired_fast`: see the module.
-        fence(Ordering::SeqCst);
         let holder = self.holder();
         if !holder.is_null() {
             // SAFETY: Invariant 2.

@@ -22,14 +22,14 @@ pub(crate) use const_unless_loom;
 mod imp {
     pub(crate) use core::cell::Cell;
     pub(crate) use core::sync::atomic::fence;
-    use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+    use fastpath_cmpxchg::{Atomic, Ordering};
 
     /// A pointer that several threads change.
-    pub(crate) struct Word<T>(AtomicPtr<T>);
+    pub(crate) struct Word<T>(Atomic<*const T>);
 
     impl<T> Word<T> {
         pub(crate) const fn new() -> Self {
-            Self(AtomicPtr::new(core::ptr::null_mut()))
+            Self(Atomic::new(core::ptr::null()))
         }
         #[inline(always)]
         pub(crate) fn load(&self, order: Ordering) -> *const T {
@@ -37,27 +37,25 @@ mod imp {
         }
         #[inline(always)]
         pub(crate) fn store(&self, new: *const T, order: Ordering) {
-            self.0.store(new.cast_mut(), order);
+            self.0.store(new, order);
         }
         #[inline(always)]
         pub(crate) fn xchg(&self, new: *const T, order: Ordering) -> *const T {
-            self.0.swap(new.cast_mut(), order)
+            self.0.xchg(new, order)
         }
         /// Returns what was there; a failed compare orders nothing.
         #[inline(always)]
         pub(crate) fn cmpxchg(&self, old: *const T, new: *const T, order: Ordering) -> *const T {
-            match self.0.compare_exchange(old.cast_mut(), new.cast_mut(), order, Ordering::Relaxed) {
-                Ok(was) | Err(was) => was,
-            }
+            self.0.cmpxchg(old, new, order)
         }
     }
 
     /// A counter that several threads change; wraps.
-    pub(crate) struct Count(AtomicU32);
+    pub(crate) struct Count(Atomic<u32>);
 
     impl Count {
         pub(crate) const fn new(value: u32) -> Self {
-            Self(AtomicU32::new(value))
+            Self(Atomic::new(value))
         }
         #[inline(always)]
         pub(crate) fn load(&self, order: Ordering) -> u32 {
@@ -69,9 +67,7 @@ mod imp {
         }
         #[inline(always)]
         pub(crate) fn cmpxchg(&self, old: u32, new: u32, order: Ordering) -> u32 {
-            match self.0.compare_exchange(old, new, order, Ordering::Relaxed) {
-                Ok(was) | Err(was) => was,
-            }
+            self.0.cmpxchg(old, new, order)
         }
         /// Returns what was there.
         #[inline(always)]

@@ -4,14 +4,17 @@
 //! The kernel half under loom: two or three threads, all interleavings up to a bound on preemptions, and the C11 memory
 //! model. The cells of waiters and tasks are loom's, so every access to them is checked for data races (K98).
 #![cfg(loom)]
-#![expect(unsafe_code, reason = "the model implements the unsafe traits of the algorithm and unlocks raw locks")]
+#![expect(
+    unsafe_code,
+    reason = "the model implements the unsafe traits of the algorithm and unlocks raw locks"
+)]
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fastpath_rtmutex::kernel::{
-    Context, Key, LockError, Native, Policy, RawMutex, RawSpin, RwSemaphore, Scheduler, Signal, SpinLock, Task,
-    TaskState, Wait, WwClass, WwError, WwMutex,
+    Context, Key, LockError, Native, Policy, RawMutex, RawSpin, RwSemaphore, Scheduler, Signal, SpinLock,
+    Task, TaskState, Wait, WwClass, WwError, WwMutex,
 };
 use fastpath_testkit::{case, explored};
 use loom::cell::UnsafeCell as Checked;
@@ -32,7 +35,10 @@ impl std::fmt::Debug for RawLock {
 impl RawLock {
     fn keep(&self, guard: MutexGuard<'_, ()>) {
         // SAFETY: the mutex is held, so nobody else touches the slot; the guard is dropped before the mutex, in `unlock`.
-        unsafe { *self.guard.get() = Some(std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard)) };
+        unsafe {
+            *self.guard.get() =
+                Some(std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard))
+        };
     }
 }
 

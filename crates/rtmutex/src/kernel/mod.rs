@@ -54,6 +54,8 @@ mod proxy;
 mod raw;
 mod rw;
 mod sched;
+#[cfg(not(loom))]
+pub mod seedloop;
 mod sleep;
 mod spinlock;
 mod task;
@@ -65,6 +67,8 @@ pub use block::LockError;
 pub use key::Key;
 pub use mutex::{Mutex, MutexGuard, RawMutex, Wait};
 pub use proxy::{Cleanup, Proxy, Started};
+#[cfg(not(loom))]
+pub use raw::Emulated;
 pub use raw::{ForcedSlow, Native, NoLock, SpinOnWord};
 pub use rw::{RwBase, RwLock, RwSemaphore};
 pub use sched::{DepthReport, Detect, OwnerWord, Point, RawSpin, Scheduler, Signal};

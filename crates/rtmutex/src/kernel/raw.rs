@@ -123,6 +123,56 @@ impl<T> fmt::Debug for Native<T> {
     }
 }
 
+/// An owner word on a named backend of `fastpath-cmpxchg`: on the generic one, for processors that have no
+/// compare-and-exchange, the fast path is a few plain accesses with interrupts off.
+///
+/// ```
+/// use fastpath_cmpxchg::backend::Generic;
+/// use fastpath_rtmutex::kernel::Emulated;
+/// // type Owner = Emulated<Task<Self>, Generic<MyInterrupts>>;
+/// fn size<T, I>() -> usize {
+///     size_of::<Emulated<T, Generic<I>>>()
+/// }
+/// assert_eq!(size::<u64, ()>(), size_of::<usize>());
+/// ```
+#[cfg(not(loom))]
+pub struct Emulated<T, B> {
+    word: fastpath_cmpxchg::Atomic<*const T, B>,
+}
+
+#[cfg(not(loom))]
+// SAFETY: `Atomic`'s operations on the backend are indivisible and have the asked order.
+unsafe impl<T: Sync, B> OwnerWord<T> for Emulated<T, B>
+where
+    B: fastpath_cmpxchg::Ops<<*const T as fastpath_cmpxchg::Primitive>::Word>,
+{
+    const FAST: bool = true;
+    const NONE: Self = Self { word: fastpath_cmpxchg::Atomic::new_in(core::ptr::null()) };
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> *const T {
+        self.word.load(order)
+    }
+    #[inline(always)]
+    fn store(&self, new: *const T, order: Ordering) {
+        self.word.store(new, order);
+    }
+    #[inline(always)]
+    fn xchg(&self, new: *const T, order: Ordering) -> *const T {
+        self.word.xchg(new, order)
+    }
+    #[inline(always)]
+    fn cmpxchg(&self, old: *const T, new: *const T, order: Ordering) -> *const T {
+        self.word.cmpxchg(old, new, order)
+    }
+}
+
+#[cfg(not(loom))]
+impl<T, B> fmt::Debug for Emulated<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Emulated")
+    }
+}
+
 /// The word `W` without its fast path: every lock and unlock takes the slow one, as in a debug kernel, and as on the
 /// kernels that did not trust an emulated compare-and-exchange with it.
 #[derive(Debug)]

@@ -33,9 +33,7 @@
 //! ```
 
 use crate::arch::Generic;
-#[allow(unused_imports, reason = "not every target has the full double-word form")]
-use crate::contract::DoubleOps;
-use crate::contract::{LocalDoubleOps, LocalOps, Ops, Word};
+use crate::contract::{DoubleOps, LocalDoubleOps, LocalOps, Ops, Word};
 use crate::interrupt::InterruptControl;
 use crate::pair::Pair;
 use crate::{Native, Ordering};
@@ -251,22 +249,25 @@ pub unsafe fn arch_cmpxchg64_local(ptr: *mut u64, old: u64, new: u64) -> u64 {
 }
 }
 
-if_full_double! {
 /// Two adjacent machine words, fully ordered: stores both new ones and returns true if both old ones match.
 ///
 /// # Safety
 /// See [`DoubleOps`]: `available` has returned true, and `ptr` is as [`Ops`] says. Its type demands the alignment.
 #[inline(always)]
-pub unsafe fn arch_cmpxchg_double(ptr: *mut Pair, old1: usize, old2: usize, new1: usize, new2: usize) -> bool {
+pub unsafe fn arch_cmpxchg_double(
+    ptr: *mut Pair,
+    old1: usize,
+    old2: usize,
+    new1: usize,
+    new2: usize,
+) -> bool {
     let (old, new) = (Pair { first: old1, second: old2 }, Pair { first: new1, second: new2 });
     // ORDERING: fully ordered, as in the kernel; the partner is the caller's.
     // SAFETY: the caller's guarantee is the same.
     unsafe { <Native as DoubleOps>::cmpxchg_double(ptr, old, new, Ordering::SeqCst) == old }
 }
-}
 
-if_local_double! {
-/// The local double-word form: see `arch_cmpxchg_double`.
+/// The local [`arch_cmpxchg_double`].
 ///
 /// # Safety
 /// See [`LocalDoubleOps`]: `available_local` has returned true. The type of `ptr` demands the alignment.
@@ -281,7 +282,6 @@ pub unsafe fn arch_cmpxchg_double_local(
     let (old, new) = (Pair { first: old1, second: old2 }, Pair { first: new1, second: new2 });
     // SAFETY: the caller's guarantee is the same.
     unsafe { <Native as LocalDoubleOps>::cmpxchg_double_local(ptr, old, new) == old }
-}
 }
 
 /// [`xchg`] with interrupts off, by the controller `I`.

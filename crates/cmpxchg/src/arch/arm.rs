@@ -21,7 +21,15 @@ local_by_relaxed!(Arm);
 
 #[cfg(target_has_atomic = "64")]
 double_by_u64!(Arm);
-#[cfg(all(not(target_has_atomic = "64"), target_os = "none"))]
-local_u64_by_interrupts!(Arm);
-#[cfg(all(not(target_has_atomic = "64"), target_os = "none"))]
-local_double_by_interrupts!(Arm);
+#[cfg(not(target_has_atomic = "64"))]
+mod narrow {
+    use super::Arm;
+
+    no_full_double!(Arm);
+    #[cfg(target_os = "none")]
+    local_double_by_interrupts!(Arm);
+    #[cfg(target_os = "none")]
+    local_u64_by_interrupts!(Arm);
+    #[cfg(not(target_os = "none"))]
+    no_local_double!(Arm);
+}

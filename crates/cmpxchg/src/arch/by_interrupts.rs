@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a processor lacks at one width only, from `generic` with its own interrupt flag; and pairs from eight bytes.
+//! What a processor lacks at one width only: from `generic` with its own interrupt flag, from eight bytes, or not at all.
 
 /// The eight-byte local forms of `$backend`, interrupts off.
 #[allow(unused_macros, reason = "only some targets lack a width")]
@@ -92,6 +92,51 @@ macro_rules! double_by_u64 {
                 // ORDERING: Relaxed: a local form orders nothing for other processors.
                 // SAFETY: the caller's guarantee includes that of the full form.
                 unsafe { Self::cmpxchg_double(ptr, old, new, $crate::Ordering::Relaxed) }
+            }
+        }
+    };
+}
+
+/// The full pair form of a `$backend` whose processors have none: never available, so never called.
+#[allow(unused_macros, reason = "only some targets lack a width")]
+macro_rules! no_full_double {
+    ($backend:ty) => {
+        // SAFETY: `available` never says that the form works.
+        unsafe impl $crate::contract::DoubleOps for $backend {
+            fn available() -> bool {
+                false
+            }
+            #[inline(always)]
+            unsafe fn cmpxchg_double(
+                _ptr: *mut $crate::Pair,
+                _old: $crate::Pair,
+                _new: $crate::Pair,
+                _order: $crate::Ordering,
+            ) -> $crate::Pair {
+                // SAFETY: the caller guarantees that `available` has returned true, which it never does.
+                unsafe { core::hint::unreachable_unchecked() }
+            }
+        }
+    };
+}
+
+/// The local pair form of a `$backend` that has none here.
+#[allow(unused_macros, reason = "only some targets lack a width")]
+macro_rules! no_local_double {
+    ($backend:ty) => {
+        // SAFETY: `available_local` never says that the form works.
+        unsafe impl $crate::contract::LocalDoubleOps for $backend {
+            fn available_local() -> bool {
+                false
+            }
+            #[inline(always)]
+            unsafe fn cmpxchg_double_local(
+                _ptr: *mut $crate::Pair,
+                _old: $crate::Pair,
+                _new: $crate::Pair,
+            ) -> $crate::Pair {
+                // SAFETY: the caller guarantees that `available_local` has returned true, which it never does.
+                unsafe { core::hint::unreachable_unchecked() }
             }
         }
     };

@@ -27,3 +27,5 @@ impl Backend for CoreAtomic {
 }
 full_by_core!(CoreAtomic);
 local_by_relaxed!(CoreAtomic);
+no_full_double!(CoreAtomic);
+no_local_double!(CoreAtomic);

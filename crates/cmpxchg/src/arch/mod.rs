@@ -10,7 +10,7 @@
 //! | AArch64 | `aarch64`, `aarch64-lse` | relaxed LL/SC or LSE | `ldxp`/`stxp` or `casp` |
 //! | ARM v6 and later | `arm` | relaxed `ldrex`/`strex` | `ldrexd`; on v7-M, v8-M local only, interrupts off |
 //! | RISC-V with A | `riscv`, `riscv-zacas` | relaxed LR/SC and AMO | `amocas` with Zacas; else local only, interrupts off |
-//! | others with a compare-and-exchange | `core_atomic` | relaxed full forms | none |
+//! | others with a compare-and-exchange | `core_atomic` | relaxed full forms | none (`available` is false) |
 //! | ARM v4T, v5; bare metal without a compare-and-exchange | `generic` | interrupts off | interrupts off |
 //! | anything else without one | `generic` with the feature `critical-section` | the same | the same |
 //!
@@ -96,10 +96,10 @@ macro_rules! capability {
     ($dollar:tt $name:ident, $condition:meta) => {
         #[cfg($condition)]
         macro_rules! $name {
-                                                            ($dollar item:item) => {
-                                                                $dollar item
-                                                            };
-                                                        }
+                                                                            ($dollar item:item) => {
+                                                                                $dollar item
+                                                                            };
+                                                                        }
         #[cfg(not($condition))]
         macro_rules! $name {
             ($dollar item:item) => {};
@@ -113,41 +113,5 @@ capability!(
         target_has_atomic = "64",
         not(target_has_atomic = "ptr"),
         all(target_os = "none", any(target_arch = "arm", target_arch = "riscv32"), not(miri))
-    )
-);
-capability!(
-    $ if_full_double,
-    any(
-        not(target_has_atomic = "ptr"),
-        all(
-            not(miri),
-            any(
-                target_arch = "x86_64",
-                target_arch = "x86",
-                target_arch = "aarch64",
-                all(target_arch = "arm", target_has_atomic = "64"),
-                all(any(target_arch = "riscv32", target_arch = "riscv64"), target_feature = "zacas")
-            )
-        )
-    )
-);
-capability!(
-    $ if_local_double,
-    any(
-        not(target_has_atomic = "ptr"),
-        all(
-            not(miri),
-            any(
-                target_arch = "x86_64",
-                target_arch = "x86",
-                target_arch = "aarch64",
-                all(target_arch = "arm", target_has_atomic = "64"),
-                all(any(target_arch = "riscv32", target_arch = "riscv64"), target_feature = "zacas"),
-                all(
-                    target_os = "none",
-                    any(target_arch = "arm", target_arch = "riscv32", target_arch = "riscv64")
-                )
-            )
-        )
     )
 );

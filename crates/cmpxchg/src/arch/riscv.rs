@@ -86,7 +86,15 @@ mod zacas {
     }
 }
 
-#[cfg(all(not(target_feature = "zacas"), target_os = "none"))]
-local_double_by_interrupts!(RiscV);
+#[cfg(not(target_feature = "zacas"))]
+mod narrow {
+    use super::RiscV;
+
+    no_full_double!(RiscV);
+    #[cfg(target_os = "none")]
+    local_double_by_interrupts!(RiscV);
+    #[cfg(not(target_os = "none"))]
+    no_local_double!(RiscV);
+}
 #[cfg(all(not(target_has_atomic = "64"), target_os = "none"))]
 local_u64_by_interrupts!(RiscV);

@@ -40,7 +40,7 @@ impl<T> Lock<T> {
     /// Takes the lock; `None` if this very thread holds it already (a signal handler is running).
     #[inline]
     pub(crate) fn lock(&self) -> Option<Guard<'_, T>> {
-        self.lock_raw().then_some(Guard { lock: self })
+        self.lock_raw().then(|| Guard { lock: self })
     }
 
     /// Takes the lock only if it is free.
@@ -48,7 +48,7 @@ impl<T> Lock<T> {
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let mine = thread_pointer() as u64 | LOCKED;
         // ORDERING: Acquire pairs with the Release in `unlock_raw`: we see what the last owner wrote.
-        self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok().then_some(Guard { lock: self })
+        self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok().then(|| Guard { lock: self })
     }
 
     /// [`Self::lock`] without a guard, for `fork`: paired with [`Self::unlock_raw`].

@@ -14,7 +14,8 @@ use core::sync::atomic::{
 use crate::classes::UNIT;
 use crate::lock::Lock;
 use crate::pagemap::{self, Record};
-use crate::{meta, os, pages, report};
+use crate::shared_stats::word;
+use crate::{meta, os, pages, report, stats};
 
 /// Growing blocks become mappings from this size on.
 const GROWS_BY_MAPPING: usize = 1 << 20;
@@ -99,6 +100,7 @@ pub(crate) fn alloc(size: usize, align: usize) -> (*mut u8, bool) {
                 if pagemap::set_record(run.base, Record::Big(record.addr())) {
                     RUN_BYTES.fetch_add(size, Relaxed);
                     BIG_ALLOCS.fetch_add(1, Relaxed);
+                    stats::count(word::BIG_ALLOCS, 1);
                     return (run.base as *mut u8, run.zeroed);
                 }
                 pages::give(run.base, units, false);
@@ -131,6 +133,7 @@ fn alloc_mapping(size: usize, align: usize) -> *mut u8 {
             MAPPINGS.fetch_add(1, Relaxed);
             MAPPED_BYTES.fetch_add(size, Relaxed);
             BIG_ALLOCS.fetch_add(1, Relaxed);
+            stats::count(word::BIG_ALLOCS, 1);
             return base as *mut u8;
         }
         os::unmap(base, units * UNIT);
@@ -175,6 +178,7 @@ pub(crate) fn free(record: usize, address: usize) {
         }
     }
     BIG_FREES.fetch_add(1, Relaxed);
+    stats::count(word::BIG_FREES, 1);
     drop_record(record);
 }
 
@@ -231,7 +235,12 @@ pub(crate) fn resize(record: usize, address: usize, new: usize) -> *mut u8 {
         }
         this.units = units;
     } else if units > this.units {
-        if units > pages::MAX_RUN || pages::extend(this.base, this.units, units - this.units).is_none() {
+        // A small run that grows past the threshold moves once, to a place where it can go on growing.
+        let early = this.units <= 2 * KEEP_UNITS && grows_by_mapping(new);
+        if early
+            || units > pages::MAX_RUN
+            || pages::extend(this.base, this.units, units - this.units).is_none()
+        {
             return null;
         }
         this.units = units;

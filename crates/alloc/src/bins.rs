@@ -11,7 +11,7 @@
 //! Order of locks: CPU, then bin, then pages, then records.
 
 use core::sync::atomic::{
-    AtomicPtr, AtomicU64,
+    AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -20,7 +20,8 @@ use fastpath_percpu::sheaf::{MAX_CAPACITY, SHEAF_BYTES, Top};
 use crate::classes::{CLASSES, COUNT, UNIT};
 use crate::lock::{Guard, Lock};
 use crate::pagemap::{self, Record};
-use crate::{heap, meta, pages, report};
+use crate::shared_stats::word;
+use crate::{heap, meta, os, pages, report, stats};
 
 /// Full sheaves that a barn holds at most.
 const BARN: usize = 16;
@@ -95,9 +96,6 @@ static BINS: [Lock<Bin>; COUNT] = {
 /// Objects freed by signal handlers that interrupted the owner of their bin, linked through their first word.
 static DEFERRED: [AtomicPtr<u8>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
 
-/// How often a signal handler met its own thread's lock.
-pub(crate) static REENTERED: AtomicU64 = AtomicU64::new(0);
-
 /// The bin of a class; `None` if this thread holds it already, under a signal handler.
 #[inline]
 pub(crate) fn bin(class: usize) -> Option<Guard<'static, Bin>> {
@@ -111,7 +109,7 @@ pub(crate) fn bin(class: usize) -> Option<Guard<'static, Bin>> {
             Some(bin)
         }
         None => {
-            REENTERED.fetch_add(1, Relaxed);
+            stats::count(word::REENTERED, 1);
             None
         }
     }
@@ -425,10 +423,45 @@ impl Bin {
             // SAFETY: listed records are valid.
             unsafe {
                 let next = (*slab).next;
-                if (*slab).free == CLASSES[self.class].objects && !self.release(slab) {
-                    return;
+                if (*slab).free == CLASSES[self.class].objects {
+                    if !self.release(slab) {
+                        return;
+                    }
+                } else {
+                    self.purge_pages(slab);
                 }
                 slab = next;
+            }
+        }
+    }
+
+    /// Gives the pages of a slab back that hold free objects only.
+    ///
+    /// # Safety
+    ///
+    /// The slab is this bin's. Free objects have no content: nothing in the heap is in them.
+    unsafe fn purge_pages(&self, slab: *mut Slab) {
+        let info = &CLASSES[self.class];
+        let (size, objects) = (info.size as usize, info.objects as usize);
+        let pages = info.units as usize * UNIT / os::PAGE;
+        // SAFETY: by the caller's promise; a page's objects are those that overlap it.
+        unsafe {
+            let bitmap = Slab::bitmap(slab);
+            let is_free = |page: usize| {
+                let first = page * os::PAGE / size;
+                let last = (((page + 1) * os::PAGE - 1) / size).min(objects - 1);
+                (first..=last).all(|index| *bitmap.add(index / 64) & (1 << (index % 64)) != 0)
+            };
+            let mut page = 0;
+            while page < pages {
+                let start = page;
+                while page < pages && is_free(page) {
+                    page += 1;
+                }
+                if page > start && !os::purge((*slab).base + start * os::PAGE, (page - start) * os::PAGE) {
+                    return;
+                }
+                page += 1;
             }
         }
     }
@@ -498,12 +531,15 @@ impl Bin {
     /// Returns the object (null if there is no memory) and the sheaf's top (null if there is no sheaf).
     pub(crate) fn refill(&mut self, hand: Option<Top>) -> (*mut u8, Option<Top>) {
         self.counts.refills += 1;
+        stats::count(word::REFILLS, 1);
         if self.full_count > 0 {
             if let Some(hand) = hand {
                 self.keep_empty(hand);
             }
             let top = self.pop_full();
-            self.counts.refilled += fill(self.class, top) as u64;
+            let count = fill(self.class, top) as u64;
+            self.counts.refilled += count;
+            stats::count(word::REFILLED, count);
             // SAFETY: the barn's sheaf is full, so there is an object at its top.
             return unsafe { (top.read(), Some(top.sub(1))) };
         }
@@ -514,6 +550,7 @@ impl Bin {
             return (core::ptr::null_mut(), hand);
         }
         self.counts.refilled += count as u64;
+        stats::count(word::REFILLED, count as u64);
         let bottom = match hand {
             Some(hand) => hand,
             None => self.empty_sheaf(),
@@ -539,6 +576,8 @@ impl Bin {
         let count = fill(self.class, top);
         self.counts.flushes += 1;
         self.counts.flushed += count as u64;
+        stats::count(word::FLUSHES, 1);
+        stats::count(word::FLUSHED, count as u64);
         let capacity = CLASSES[self.class].sheaf as usize;
         let room = (BARN_BYTES / (capacity * CLASSES[self.class].size as usize)).clamp(2, BARN);
         if count == capacity && self.full_count < room {

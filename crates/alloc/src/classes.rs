@@ -88,7 +88,7 @@ pub(crate) static CLASSES: [Class; COUNT] = {
 
 /// Twice the class of a size, indexed by the size in units of 16 bytes, rounded up. Twice, because a slot has two
 /// words: the value is a scaled index as it stands.
-pub(crate) static CLASS2_OF_SIZE: [u8; MAX_SMALL / 16 + 1] = {
+pub static CLASS2_OF_SIZE: [u8; MAX_SMALL / 16 + 1] = {
     let mut table = [2u8; MAX_SMALL / 16 + 1];
     let mut class = 1;
     let mut index = 0;

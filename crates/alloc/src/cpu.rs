@@ -23,12 +23,15 @@ use crate::arch::thread_pointer;
 use crate::bins::{self, bin, sentinel};
 use crate::classes::COUNT;
 use crate::lock::Lock;
-use crate::{libc_symbols, meta};
+use crate::shared_stats::word;
+use crate::{libc_symbols, meta, stats};
 
 /// Distance from the thread pointer to the thread's rseq area. Constant once set.
-pub(crate) static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
+pub static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
+/// Length of that area, as it was registered with the kernel.
+pub static RSEQ_SIZE: AtomicUsize = AtomicUsize::new(32);
 /// The table of blocks by CPU number. Constant once set; its entries change.
-pub(crate) static TABLE: AtomicPtr<*mut Block> = AtomicPtr::new(core::ptr::null_mut());
+pub static TABLE: AtomicPtr<*mut Block> = AtomicPtr::new(core::ptr::null_mut());
 /// Entries of the table.
 static CPUS: AtomicUsize = AtomicUsize::new(0);
 /// The real blocks, also while the table's entry leads to the guard because the CPU is being drained.
@@ -270,6 +273,7 @@ pub(crate) fn alloc_direct(class: usize) -> *mut u8 {
     let mut object = [core::ptr::null_mut()];
     if bin.take(&mut object) == 1 {
         bin.counts.direct_allocs += 1;
+        stats::count(word::DIRECT_ALLOCS, 1);
     }
     object[0]
 }
@@ -279,6 +283,7 @@ pub(crate) fn free_direct(class: usize, object: *mut u8) {
     match bin(class) {
         Some(mut bin) => {
             bin.counts.direct_frees += 1;
+            stats::count(word::DIRECT_FREES, 1);
             bin.give(&[object]);
         }
         None => bins::defer(class, object),

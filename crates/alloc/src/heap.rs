@@ -18,10 +18,11 @@ use crate::classes::{CLASSES, MAX_SMALL, UNIT, class_of_aligned, class2_of};
 use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
+use crate::shared_stats::word;
 use crate::{big, bins, cpu, errno, fork, libc_symbols, os, report, stats};
 
 /// Sizes below this go through the fast path.
-pub(crate) static LIMIT: AtomicUsize = AtomicUsize::new(0);
+pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
 static MODE: AtomicU8 = AtomicU8::new(UNSET);
 /// Thread pointer of whoever is setting the heap up.
 static SETTING_UP: AtomicU64 = AtomicU64::new(0);
@@ -37,7 +38,12 @@ const DIRECT: u8 = 3;
 /// Whether slabs are entered in the fast map.
 #[inline]
 pub(crate) fn fast_map() -> bool {
-    MODE.load(Relaxed) == RSEQ
+    MODE.load(Relaxed) == RSEQ && !stats::exact()
+}
+
+/// The front end as the statistics file names it.
+pub(crate) fn front_number() -> u64 {
+    u64::from(MODE.load(Relaxed))
 }
 
 /// The name of the front end that runs.
@@ -73,7 +79,7 @@ pub(crate) fn set_up() -> bool {
         MODE.store(mode, Release);
         stats::attach();
         fork::register();
-        if mode == RSEQ {
+        if fast_map() {
             // ORDERING: Release: opens the fast path last. Its readers are Relaxed: what they go on to read is
             // reached through tables that are constant from here on, and a thread that sees the new limit without
             // them would need to have been created before this store without any synchronisation with it, which the
@@ -84,6 +90,14 @@ pub(crate) fn set_up() -> bool {
     // ORDERING: Release pairs with the Acquire of the next claim.
     SETTING_UP.store(0, Release);
     true
+}
+
+/// Sets the heap up if that has not happened.
+pub(crate) fn ensure() {
+    // ORDERING: Acquire pairs with the Release in `set_up`.
+    if MODE.load(Acquire) == UNSET {
+        set_up();
+    }
 }
 
 fn choose_mode(front: Front) -> u8 {
@@ -174,7 +188,7 @@ pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize
 /// `malloc` when this CPU's sheaf is empty.
 #[cold]
 #[inline(never)]
-pub(crate) fn malloc_empty(class2: usize) -> *mut u8 {
+pub extern "C" fn malloc_empty(class2: usize) -> *mut u8 {
     let class = class2 / 2;
     let mut object = cpu::alloc_rseq(class);
     if object.is_null() {
@@ -189,14 +203,19 @@ pub(crate) fn malloc_empty(class2: usize) -> *mut u8 {
 /// `free` when this CPU's sheaf is full.
 #[cold]
 #[inline(never)]
-pub(crate) fn free_full(pointer: *mut u8, class2: usize) {
-    cpu::free_rseq(class2 / 2, pointer);
+pub extern "C" fn free_full(pointer: *mut u8, class2: usize) {
+    if class2 == 0 {
+        // SAFETY: the caller of `free` made the promise.
+        unsafe { free_slow(pointer) };
+    } else {
+        cpu::free_rseq(class2 / 2, pointer);
+    }
 }
 
 /// `malloc` when the fast path is closed, or for big blocks.
 #[cold]
 #[inline(never)]
-pub(crate) fn malloc_slow(size: usize) -> *mut u8 {
+pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
     let object = alloc_any(size, 16).0;
     if object.is_null() {
         errno::set(errno::ENOMEM);
@@ -209,6 +228,9 @@ pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
     // ORDERING: Acquire pairs with the Release in `set_up`.
     if MODE.load(Acquire) == UNSET && !set_up() {
         return (emergency(size, align), true);
+    }
+    if stats::exact() {
+        stats::count(word::EXACT_ALLOCS, 1);
     }
     let class = class_of_aligned(size, align);
     let (object, zeroed) = if class == 0 {
@@ -265,10 +287,13 @@ fn emergency_block(base: usize) -> (usize, usize) {
 /// As [`free`].
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn free_slow(pointer: *mut u8) {
+pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
     let address = pointer.addr();
     if address == 0 {
         return;
+    }
+    if stats::exact() {
+        stats::count(word::EXACT_FREES, 1);
     }
     match pagemap::record_at(address) {
         Record::Slab(record) => {

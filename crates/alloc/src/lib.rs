@@ -46,9 +46,31 @@ mod pages;
 mod report;
 #[expect(unsafe_code, reason = "reads the C library's environment")]
 mod settings;
+pub mod shared_stats;
+#[expect(unsafe_code, reason = "counts in a shared mapping")]
 mod stats;
 
 #[expect(unsafe_code, reason = "the raw entry points of the C library's names")]
 pub mod raw;
 
+/// What the exported `malloc` and `free` of `fastpath-malloc` are made of. Not for anybody else.
+#[doc(hidden)]
+pub mod fast {
+    pub use crate::classes::CLASS2_OF_SIZE;
+    pub use crate::cpu::{RSEQ_OFFSET, RSEQ_SIZE, TABLE};
+    pub use crate::heap::{LIMIT, free_full, free_slow, malloc_empty, malloc_slow};
+    pub use crate::pagemap::{FAST_ROOT, ROOT};
+}
+
 pub use global::FastPath;
+pub use stats::{Stats, stats};
+
+/// Gives free memory back to the system, out of the CPUs' sheaves too; whether there was any.
+///
+/// ```
+/// drop(vec![0u8; 1 << 20]);
+/// fastpath_alloc::trim();
+/// ```
+pub fn trim() -> bool {
+    heap::trim()
+}

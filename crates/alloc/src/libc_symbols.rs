@@ -13,5 +13,6 @@ crate::arch::weak_symbols!(
     __errno_location,
     dlopen,
     dlsym,
+    fputs,
     sched_getcpu
 );

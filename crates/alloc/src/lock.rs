@@ -108,11 +108,6 @@ impl<T> Lock<T> {
             os::wake_one(&self.word);
         }
     }
-
-    /// The value, for a caller that holds the lock by [`Self::lock_raw`].
-    pub(crate) fn get(&self) -> *mut T {
-        self.value.get()
-    }
 }
 
 impl<T> core::ops::Deref for Guard<'_, T> {

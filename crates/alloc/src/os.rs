@@ -113,12 +113,6 @@ pub(crate) fn purge(base: usize, bytes: usize) -> bool {
     }
 }
 
-/// Asks for huge pages in a range; nothing depends on the answer.
-pub(crate) fn advise_huge(base: usize, bytes: usize) {
-    // SAFETY: advice about memory of ours changes no content.
-    let _ = unsafe { mm::madvise(base as *mut c_void, bytes, Advice::LinuxHugepage) };
-}
-
 /// Grows or shrinks a mapping where it is.
 pub(crate) fn resize_in_place(base: usize, old: usize, new: usize) -> bool {
     if new > old && fault() {
@@ -162,4 +156,9 @@ pub(crate) fn address_space_limit() -> Option<u64> {
 /// Lets another thread run.
 pub(crate) fn yield_now() {
     rustix::thread::sched_yield();
+}
+
+/// A clock, in seconds.
+pub(crate) fn seconds() -> u64 {
+    rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u64
 }

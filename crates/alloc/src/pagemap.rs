@@ -25,10 +25,10 @@ const LEAF_SHIFT: u32 = 30;
 /// Entries of a leaf.
 const LEAF: usize = 1 << (LEAF_SHIFT - UNIT_SHIFT);
 /// Entries of a root: 47 bits of user addresses.
-pub(crate) const ROOT: usize = 1 << (47 - LEAF_SHIFT);
+pub const ROOT: usize = 1 << (47 - LEAF_SHIFT);
 
 /// The root of the fast map. Also read by the exported `free`.
-pub(crate) static FAST_ROOT: [AtomicUsize; ROOT] = [const { AtomicUsize::new(0) }; ROOT];
+pub static FAST_ROOT: [AtomicUsize; ROOT] = [const { AtomicUsize::new(0) }; ROOT];
 static RECORD_ROOT: [AtomicUsize; ROOT] = [const { AtomicUsize::new(0) }; ROOT];
 
 /// What a unit's record word says.

@@ -10,7 +10,8 @@
 
 use crate::classes::UNIT;
 use crate::lock::Lock;
-use crate::{meta, os};
+use crate::shared_stats::word;
+use crate::{big, meta, os, stats};
 
 /// The longest run: larger blocks are mapped on their own.
 pub(crate) const MAX_RUN: usize = 512;
@@ -53,6 +54,8 @@ pub(crate) struct Pages {
     purged: u64,
     /// The system refused to take memory back, or did not zero it: not asked again.
     no_purge: bool,
+    /// When kept units were last given back, in seconds.
+    swept: u64,
 }
 
 // SAFETY: the pieces are reached through the lock only.
@@ -69,6 +72,7 @@ static PAGES: Lock<Pages> = Lock::new(Pages {
     piece_units: 0,
     purged: 0,
     no_purge: false,
+    swept: 0,
 });
 
 /// A run that was taken.
@@ -115,7 +119,6 @@ pub(crate) fn trim() -> usize {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) reserved: usize,
-    pub(crate) used: usize,
     pub(crate) dirty: usize,
     pub(crate) purged: u64,
 }
@@ -124,7 +127,6 @@ pub(crate) struct Figures {
 pub(crate) fn figures() -> Figures {
     PAGES.lock().map_or_else(Figures::default, |pages| Figures {
         reserved: pages.reserved * UNIT,
-        used: pages.used * UNIT,
         dirty: (pages.dirty + pages.kept) * UNIT,
         purged: pages.purged * UNIT as u64,
     })
@@ -136,6 +138,12 @@ pub(crate) fn before_fork() {
 
 pub(crate) fn after_fork() {
     PAGES.unlock_raw();
+}
+
+/// Notes the memory in use, runs and mappings together, in the statistics file.
+fn note(units: usize) {
+    // ORDERING: Relaxed: a figure.
+    stats::used((units * UNIT + big::MAPPED_BYTES.load(core::sync::atomic::Ordering::Relaxed)) as u64);
 }
 
 /// The first position from `from` on, below `to`, whose bit is `value`; `to` if there is none.
@@ -237,6 +245,7 @@ impl Pages {
         self.kept -= kept;
         self.used += units;
         self.peak = self.peak.max(self.used);
+        note(self.used);
         Some(Run { base: piece.base + at * UNIT, zeroed: dirty + kept == 0 })
     }
 
@@ -280,6 +289,7 @@ impl Pages {
                 }
                 self.last = piece;
                 self.reserved += size;
+                stats::count(word::RESERVED, (size * UNIT) as u64);
                 return Some(piece);
             }
             if size == units {
@@ -333,14 +343,23 @@ impl Pages {
         piece.free += units;
         piece.longest = piece.units;
         self.used -= units;
+        note(self.used);
         let limit = DIRTY_FLOOR.max(self.peak / 8);
         if self.dirty > limit {
             self.purge_small(limit / 2);
             self.peak = self.used.max(self.peak - self.peak / 8);
         }
-        let limit = KEPT_FLOOR.max(self.peak / 4);
-        if self.kept > limit {
-            self.purge_kept(limit / 2);
+        // Blocks of a few MiB come and go: what one leaves behind serves the next without a page fault, as long as it
+        // is not more than what is in use. What is beyond a quarter of that goes back once a second.
+        let most = KEPT_FLOOR.max(self.used);
+        if self.kept > most {
+            self.purge_kept(most / 2);
+        } else if big && self.kept > KEPT_FLOOR.max(self.used / 4) {
+            let second = os::seconds();
+            if second != self.swept {
+                self.swept = second;
+                self.purge_kept(KEPT_FLOOR.max(self.used / 4) / 2);
+            }
         }
     }
 
@@ -378,6 +397,7 @@ impl Pages {
                 }
                 let cleared = set_bits(bits, at, end - at, false);
                 self.purged += cleared as u64;
+                stats::count(word::PURGED, (cleared * UNIT) as u64);
                 if big {
                     self.kept -= cleared;
                 } else {

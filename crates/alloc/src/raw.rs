@@ -5,6 +5,8 @@
 //! [`FastPath`](crate::FastPath).
 
 use crate::heap;
+use crate::libc_symbols;
+use crate::report::Line;
 
 /// Allocates `size` bytes at a multiple of 16; null if there is no memory.
 ///
@@ -74,4 +76,65 @@ pub fn inject_fault(n: usize, once: bool) {
 /// Ends the process by SIGABRT.
 pub fn abort() -> ! {
     crate::report::abort()
+}
+
+/// Prints one line and ends the process by SIGABRT.
+pub fn fatal(what: &str) -> ! {
+    Line::new().text(what).abort()
+}
+
+/// Prints one line on standard error: a name, a text and a number.
+pub fn message(name: &str, text: &str, value: Option<u64>) {
+    let line = Line::new().text(name).text(" ").text(text);
+    match value {
+        Some(value) => line.number(value).print(),
+        None => line.print(),
+    }
+}
+
+/// Writes `<name>value</name>`, a line end and a zero byte into `out`, as far as it has room.
+pub fn xml_line(out: &mut [u8], name: &str, value: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let parts: [&[u8]; 7] = [b"<", name.as_bytes(), b">", &digits[at..], b"</", name.as_bytes(), b">\n"];
+    let room = out.len().saturating_sub(1);
+    let mut end = 0;
+    for byte in parts.into_iter().flatten() {
+        if end < room {
+            out[end] = *byte;
+            end += 1;
+        }
+    }
+    if let Some(last) = out.get_mut(end) {
+        *last = 0;
+    }
+}
+
+/// The C library's `dlopen`, or null.
+pub fn dlopen() -> *mut u8 {
+    libc_symbols::dlopen()
+}
+
+/// The C library's `dlsym`, or null.
+pub fn dlsym() -> *mut u8 {
+    libc_symbols::dlsym()
+}
+
+/// The C library's `fputs`, or null.
+pub fn fputs() -> *mut u8 {
+    libc_symbols::fputs()
+}
+
+/// Sets the heap up, if nothing was allocated yet.
+pub fn set_up() {
+    heap::ensure();
 }

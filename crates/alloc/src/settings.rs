@@ -6,7 +6,10 @@
 //! | variable | values | default | meaning |
 //! |---|---|---|---|
 //! | `FASTPATH_FRONT` | `sheaf`, `trylock`, `direct` | `sheaf` | per-CPU sheaves under rseq; the same under locks; no sheaves |
+//! | `FASTPATH_STATS` | `derived`, `exact` | `derived` | `exact` closes the fast path and counts every call |
+//! | `FASTPATH_STATS_FILE` | a path | none | the statistics file to count in, as `fastpath run --stats` makes it |
 //! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
+//! | `FASTPATH_TEST_FAULT` | a number | none | for tests: the mapping that fails, counted from 1; with a `+`, all from there on |
 //!
 //! A value that is none of these is one warning on standard error, and the default.
 
@@ -88,6 +91,14 @@ pub(crate) fn read() -> Settings {
     );
     let foreign =
         choice(b"FASTPATH_FOREIGN", &[(b"abort", Foreign::Abort), (b"leak", Foreign::Leak)], Foreign::Abort);
+    crate::stats::set_exact(choice(b"FASTPATH_STATS", &[(b"derived", false), (b"exact", true)], false));
+    if let Some(text) = variable(b"FASTPATH_TEST_FAULT") {
+        let (digits, on) = text.strip_suffix(b"+").map_or((text, false), |digits| (digits, true));
+        let number = digits.iter().fold(0usize, |sum, digit| {
+            sum.saturating_mul(10).saturating_add(usize::from(digit.wrapping_sub(b'0') % 10))
+        });
+        crate::os::inject_fault(number, !on);
+    }
     // ORDERING: Relaxed: set during set-up, before any free can need it.
     FOREIGN.store(u8::from(foreign == Foreign::Leak), Relaxed);
     Settings { front, foreign }

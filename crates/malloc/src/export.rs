@@ -10,6 +10,8 @@ use fastpath_alloc::{
     raw,
 };
 
+use crate::arch::malloc;
+
 const PAGE: usize = 4096;
 
 fn checked(block: *mut u8) -> *mut c_void {
@@ -19,28 +21,11 @@ fn checked(block: *mut u8) -> *mut c_void {
     block.cast()
 }
 
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub extern "C" fn malloc(size: usize) -> *mut c_void {
-    raw::malloc(size).cast()
-}
-
-/// As the C library's.
-///
-/// # Safety
-///
-/// Null, or a block of this library that nobody uses any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { raw::free(pointer.cast()) };
-}
-
 /// The old name of `free`.
 ///
 /// # Safety
 ///
-/// As [`free`].
+/// As [`free`](crate::arch::free).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cfree(pointer: *mut c_void) {
     // SAFETY: the caller's promise.
@@ -51,7 +36,7 @@ pub unsafe extern "C" fn cfree(pointer: *mut c_void) {
 ///
 /// # Safety
 ///
-/// As [`free`].
+/// As [`free`](crate::arch::free).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(pointer: *mut c_void, _size: usize) {
     // SAFETY: the caller's promise.
@@ -62,7 +47,7 @@ pub unsafe extern "C" fn free_sized(pointer: *mut c_void, _size: usize) {
 ///
 /// # Safety
 ///
-/// As [`free`].
+/// As [`free`](crate::arch::free).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(pointer: *mut c_void, _alignment: usize, _size: usize) {
     // SAFETY: the caller's promise.
@@ -82,7 +67,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// As [`free`]; the old pointer is gone unless the result is null and `size` is not 0.
+/// As [`free`](crate::arch::free); the old pointer is gone unless the result is null and `size` is not 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     if pointer.is_null() {
@@ -179,3 +164,14 @@ pub unsafe extern "C" fn malloc_usable_size(pointer: *mut c_void) -> usize {
 pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     c_int::from(raw::trim())
 }
+
+/// Sets the heap up when the library is loaded, at the latest: before a first `vfork` or `fork`, and while the
+/// environment is still what the process was started with.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        raw::set_up();
+    }
+    at_load
+};

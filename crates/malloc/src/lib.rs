@@ -8,7 +8,14 @@
 #![no_std]
 #![allow(unsafe_code, reason = "every function here is a C entry point")]
 
+#[allow(non_snake_case, reason = "C++'s mangled names")]
+mod arch;
+#[allow(non_snake_case, reason = "C++'s mangled names")]
+mod cxx;
 mod export;
+mod introspection;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod vfork;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -9,8 +9,8 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Makes every thread of the process that is inside a section start it again; false if the kernel cannot.
-pub(crate) fn restart_all_sections() -> bool {
+/// Tells the kernel that this process will ask for restarts; false if the kernel cannot.
+pub(crate) fn register() -> bool {
     // ORDERING: Relaxed: registering twice is harmless.
     if !REGISTERED.load(Relaxed) {
         if membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_err() {
@@ -18,5 +18,10 @@ pub(crate) fn restart_all_sections() -> bool {
         }
         REGISTERED.store(true, Relaxed);
     }
-    membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
+    true
+}
+
+/// Makes every thread of the process that is inside a section start it again; false if the kernel cannot.
+pub(crate) fn restart_all_sections() -> bool {
+    register() && membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
 }

@@ -110,6 +110,8 @@ fn choose_mode(front: Front) -> u8 {
         && let Some(offset) = rseq_offset()
         && cpu::set_up(cpus, offset, false)
     {
+        // Now, while there is one thread: registering later would wait for all CPUs.
+        crate::fence::register();
         return RSEQ;
     }
     let cpus = rustix::thread::sched_getaffinity(None).map_or(64, |set| set.count() as usize).max(1);
@@ -198,6 +200,13 @@ pub extern "C" fn malloc_empty(class2: usize) -> *mut u8 {
         }
     }
     object
+}
+
+/// `malloc` met an object twice in a row.
+#[cold]
+#[inline(never)]
+pub extern "C" fn freed_twice(pointer: *mut u8) -> ! {
+    report::double_free(pointer.addr())
 }
 
 /// `free` when this CPU's sheaf is full.
@@ -423,6 +432,16 @@ pub(crate) fn zeroed(size: usize, align: usize) -> *mut u8 {
         unsafe { object.write_bytes(0, size) };
     }
     object
+}
+
+/// What the end of the process is used for: every object in a sheaf goes back to its slab, where a second copy of it, or
+/// a pointer that is no object, is noticed.
+pub(crate) fn at_exit() {
+    if MODE.load(Relaxed) == RSEQ {
+        cpu::drain(crate::fence::restart_all_sections, false);
+    } else if MODE.load(Relaxed) == LOCKED {
+        cpu::drain(|| true, true);
+    }
 }
 
 /// Gives back what can be given back; whether anything was.

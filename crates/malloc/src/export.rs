@@ -175,3 +175,13 @@ static AT_LOAD: extern "C" fn() = {
     }
     at_load
 };
+
+/// Looks for double frees that nobody has met yet, when the process ends by `exit`.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = {
+    extern "C" fn at_exit() {
+        raw::at_exit();
+    }
+    at_exit
+};

@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! libfastpath under C and C++ programs: the programs of `crates/malloc/tests/programs`, compiled by the machine's
+//! compiler and run with the library that this build carries.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../malloc/tests/programs");
+
+fn library() -> PathBuf {
+    Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.so")
+}
+
+fn have(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Compiles a program once; the path of the binary. `None` (and a counted skip) without the compiler.
+fn build(source: &str, name: &str, arguments: &[&str]) -> Option<PathBuf> {
+    static BUILT: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
+    let compiler = if source.ends_with(".cpp") { "c++" } else { "cc" };
+    build_with(&BUILT, compiler, source, name, arguments)
+}
+
+fn build_with(
+    built: &Mutex<Option<HashMap<String, PathBuf>>>,
+    compiler: &str,
+    source: &str,
+    name: &str,
+    arguments: &[&str],
+) -> Option<PathBuf> {
+    if !have(compiler) && compiler != "musl-gcc" {
+        fastpath_testkit::skip("malloc-no-compiler", "no C or C++ compiler");
+        return None;
+    }
+    let mut built = built.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let known = built.get_or_insert_default();
+    if let Some(path) = known.get(name) {
+        return Some(path.clone());
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let output = Command::new(compiler)
+        .args(["-O1", "-w", "-fno-builtin", "-pthread", "-o"])
+        .arg(&path)
+        .arg(Path::new(PROGRAMS).join(source))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+    known.insert(name.to_owned(), path.clone());
+    Some(path)
+}
+
+fn served(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", library()).env("FASTPATH_EXPECTED", "1");
+    for (name, value) in settings {
+        command.env(name, value);
+    }
+    command.output().unwrap()
+}
+
+#[track_caller]
+fn passes(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> String {
+    let output = served(program, arguments, settings);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains("ok"),
+        "{} {arguments:?} with {settings:?}: {:?}\n{text}{}",
+        program.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+const NO_RSEQ: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+const FRONTS: [&[(&str, &str)]; 5] = [
+    &[],
+    &[NO_RSEQ],
+    &[("FASTPATH_FRONT", "trylock")],
+    &[("FASTPATH_FRONT", "direct")],
+    &[("FASTPATH_STATS", "exact")],
+];
+
+#[test]
+fn every_c_function_behaves_as_the_c_librarys() {
+    let Some(program) = build("abi.c", "abi", &[]) else { return };
+    for settings in FRONTS {
+        passes(&program, &[], settings);
+    }
+}
+
+#[test]
+fn every_operator_of_cxx_works_and_throws() {
+    let Some(program) = build("operators.cpp", "operators", &[]) else { return };
+    passes(&program, &[], &[]);
+    passes(&program, &[], &[NO_RSEQ]);
+}
+
+#[test]
+fn a_plugin_brings_the_cxx_runtime_into_a_c_program() {
+    let Some(plugin) = build("operators.cpp", "plugin.so", &["-shared", "-fPIC", "-DPLUGIN"]) else { return };
+    let Some(loader) = build("loader.c", "loader", &[]) else { return };
+    passes(&loader, &[plugin.to_str().unwrap()], &[]);
+}
+
+#[test]
+fn threads_that_trade_blocks_find_them_whole() {
+    let Some(program) = build("churn.c", "churn", &[]) else { return };
+    for settings in FRONTS {
+        passes(&program, &["4", "8000"], settings);
+    }
+}
+
+#[test]
+fn signal_handlers_may_allocate() {
+    let Some(program) = build("churn.c", "churn", &[]) else { return };
+    for settings in FRONTS {
+        passes(&program, &["3", "4000", "signals"], settings);
+    }
+}
+
+#[test]
+fn children_of_a_busy_process_never_hang() {
+    let Some(program) = build("churn.c", "churn", &[]) else { return };
+    for settings in FRONTS {
+        passes(&program, &["4", "6000", "forks=25"], settings);
+    }
+}
+
+#[test]
+fn a_child_of_vfork_that_allocates_corrupts_nothing() {
+    let Some(program) = build("vfork.c", "vfork", &[]) else { return };
+    passes(&program, &[], &[]);
+    passes(&program, &[], &[NO_RSEQ]);
+}
+
+#[test]
+fn ten_thousand_threads_cost_no_cache() {
+    let Some(program) = build("threads.c", "threads", &[]) else { return };
+    let text = passes(&program, &["10000"], &[]);
+    let figure = |name: &str| -> f64 {
+        let mut words = text.split_whitespace().skip_while(|word| *word != name);
+        words.nth(1).unwrap().parse().unwrap()
+    };
+    let added = figure("idle-thread-kb") - figure("bare");
+    // One page of 200 threads' worth of chance: half a kilobyte a thread.
+    assert!(added <= 0.5, "an idle thread that used all small sizes costs {added} KB more than a bare one");
+}
+
+fn figures(what: &str, preload: bool) -> HashMap<String, f64> {
+    let Some(program) = build("memory.c", "memory", &[]) else { return HashMap::new() };
+    let output =
+        if preload { served(&program, &[what], &[]) } else { Command::new(&program).arg(what).output().unwrap() };
+    assert!(output.status.success(), "{what}: {output:?}");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| {
+            let (name, value) = line.split_once(' ').unwrap();
+            (name.to_owned(), value.parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn hello_world_stays_small() {
+    let (ours, theirs) = (figures("hello", true), figures("hello", false));
+    if ours.is_empty() {
+        return;
+    }
+    assert!(ours["rss-kb"] - theirs["rss-kb"] < 1024.0, "{ours:?} {theirs:?}");
+    assert!(ours["virtual-kb"] - theirs["virtual-kb"] < 256.0 * 1024.0, "{ours:?} {theirs:?}");
+}
+
+#[test]
+fn freed_memory_goes_back_without_another_call() {
+    let ours = figures("small", true);
+    if ours.is_empty() {
+        return;
+    }
+    assert!(ours["full-kb"] > 190_000.0, "{ours:?}");
+    assert!(ours["freed-kb"] < 50_000.0, "{ours:?}");
+    assert!(ours["trimmed-kb"] <= ours["freed-kb"], "{ours:?}");
+    assert!(ours["mappings"] < 300.0, "{ours:?}");
+}
+
+#[test]
+fn a_growing_block_is_not_copied() {
+    let ours = figures("grow", true);
+    if ours.is_empty() {
+        return;
+    }
+    // 2,048 touched pages are 8 MB; copying even a 64 MiB block once would touch more than that again.
+    assert!(ours["peak-kb"] < 64_000.0, "{ours:?}");
+    assert!(ours["mappings"] < 300.0, "{ours:?}");
+}
+
+#[test]
+fn a_fragmented_heap_has_few_mappings() {
+    let ours = figures("fragments", true);
+    if ours.is_empty() {
+        return;
+    }
+    assert!(ours["mappings"] < 300.0, "{ours:?}");
+}
+
+#[test]
+fn a_thread_that_only_frees_hoards_nothing() {
+    let ours = figures("one-way", true);
+    if ours.is_empty() {
+        return;
+    }
+    // At most 1,024 blocks of 1,000 bytes live at a time.
+    assert!(ours["peak-kb"] < 20_000.0, "{ours:?}");
+}
+
+#[test]
+fn any_single_mapping_may_fail() {
+    let Some(program) = build("faults.c", "faults", &[]) else { return };
+    for front in [&[] as &[(&str, &str)], &[("FASTPATH_FRONT", "direct")]] {
+        for fault in 1..24 {
+            for text in [fault.to_string(), format!("{fault}+")] {
+                let mut settings = front.to_vec();
+                settings.push(("FASTPATH_TEST_FAULT", &text));
+                passes(&program, &[], &settings);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tight_limit_on_address_space_is_survived() {
+    let Some(program) = build("limit.c", "limit", &[]) else { return };
+    passes(&program, &["64"], &[]);
+    passes(&program, &["256"], &[]);
+}
+
+#[test]
+fn a_foreign_pointer_ends_in_one_line_or_is_left_alone() {
+    let Some(program) = build("misuse.c", "misuse", &[]) else { return };
+    let on_stack = "20";
+    let output = served(&program, &[on_stack], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(6), "{output:?}");
+    assert!(text.lines().count() == 1 && text.contains("RTLD_DEEPBIND"), "{text}");
+    let output = served(&program, &[on_stack], &[("FASTPATH_FOREIGN", "leak")]);
+    assert!(output.status.success(), "{output:?}");
+    let output = served(&program, &["count"], &[("FASTPATH_FOREIGN", "nonsense")]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && text.lines().count() == 1 && text.contains("FASTPATH_FOREIGN"), "{text}");
+}
+
+#[test]
+fn misuse_is_caught_as_often_as_the_c_library_does_it() {
+    let Some(program) = build("misuse.c", "misuse", &[]) else { return };
+    let count: usize = {
+        let output = Command::new(&program).arg("count").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
+    };
+    assert!(count >= 20);
+    // The last four are overflows and writes after free, which break nothing of ours that could be noticed.
+    let frees = count - 4;
+    let (mut ours, mut theirs, mut debug) = (0, 0, 0);
+    for case in 0..count {
+        let case_text = case.to_string();
+        let missed = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("not caught") && output.status.success();
+        let mine = !missed(&served(&program, &[&case_text], &[]));
+        let checked = !missed(&served(&program, &[&case_text], &[("FASTPATH_DEBUG", "FZP")]));
+        let system = !missed(&Command::new(&program).arg(&case_text).output().unwrap());
+        eprintln!("case {case}: default {mine}, FASTPATH_DEBUG=FZP {checked}, system {system}");
+        if case < frees {
+            ours += usize::from(mine);
+            theirs += usize::from(system);
+        }
+        debug += usize::from(checked);
+    }
+    eprintln!("double and invalid frees: default {ours}, system {theirs} of {frees}; debug: {debug} of all {count}");
+    assert!(ours >= theirs && ours == frees, "default catches {ours} of {frees}, the system's {theirs}");
+    assert_eq!(debug, count);
+}

@@ -21,7 +21,7 @@ use crate::classes::{CLASSES, COUNT, UNIT};
 use crate::lock::{Guard, Lock};
 use crate::pagemap::{self, Record};
 use crate::shared_stats::word;
-use crate::{heap, meta, os, pages, report, stats};
+use crate::{debug, heap, meta, os, pages, report, stats};
 
 /// Full sheaves that a barn holds at most.
 const BARN: usize = 16;
@@ -99,20 +99,15 @@ static DEFERRED: [AtomicPtr<u8>; COUNT] = [const { AtomicPtr::new(core::ptr::nul
 /// The bin of a class; `None` if this thread holds it already, under a signal handler.
 #[inline]
 pub(crate) fn bin(class: usize) -> Option<Guard<'static, Bin>> {
-    let guard = BINS[class].lock();
-    match guard {
-        Some(mut bin) => {
-            // ORDERING: Relaxed: a deferred object that is missed is found next time.
-            if !DEFERRED[class].load(Relaxed).is_null() {
-                bin.take_deferred();
-            }
-            Some(bin)
-        }
-        None => {
-            stats::count(word::REENTERED, 1);
-            None
-        }
+    let Some(mut bin) = BINS[class].lock() else {
+        stats::count(word::REENTERED, 1);
+        return None;
+    };
+    // ORDERING: Relaxed: a deferred object that is missed is found next time.
+    if !DEFERRED[class].load(Relaxed).is_null() {
+        bin.take_deferred();
     }
+    Some(bin)
 }
 
 /// Leaves an object for the next owner of its bin. For signal handlers.
@@ -292,7 +287,7 @@ impl Bin {
             });
             let Some(run) = run.filter(|_| mapped) else {
                 if let Some(run) = run {
-                    self.forget(run.base, units);
+                    Self::forget(run.base, units);
                     pages::give(run.base, units, false);
                 }
                 (*slab).next = self.records;
@@ -308,6 +303,7 @@ impl Bin {
                 hint: 0,
                 zeroed: run.zeroed,
             });
+            debug::new_slab(run.base, units * UNIT);
             let bitmap = Slab::bitmap(slab);
             for word in 0..words {
                 let bits = (objects - word * 64).min(64);
@@ -320,7 +316,7 @@ impl Bin {
         true
     }
 
-    fn forget(&self, base: usize, units: usize) {
+    fn forget(base: usize, units: usize) {
         for unit in 0..units {
             let address = base + unit * UNIT;
             if pagemap::class2_at(address) != 0 {
@@ -341,8 +337,16 @@ impl Bin {
         for &object in objects {
             let address = object.addr();
             if slab.is_null() || address.wrapping_sub(base) >= slab_bytes {
-                let Record::Slab(record) = pagemap::record_at(address) else { report::invalid_free(address) };
-                slab = record as *mut Slab;
+                match pagemap::record_at(address) {
+                    Record::Slab(record) => slab = record as *mut Slab,
+                    // A block from under a signal handler, freed by its size: it never left a slab.
+                    Record::Emergency(mapping) if heap::free_emergency(mapping, address) => {
+                        self.taken += 1;
+                        slab = core::ptr::null_mut();
+                        continue;
+                    }
+                    _ => report::invalid_free(address),
+                }
                 // SAFETY: the map leads to valid records of listed or full slabs.
                 unsafe {
                     if (*slab).class as usize != self.class {
@@ -391,7 +395,7 @@ impl Bin {
         // SAFETY: the record is valid; after `unlist` nobody but us knows it.
         unsafe {
             let base = (*slab).base;
-            self.forget(base, units);
+            Self::forget(base, units);
             if !pages::give(base, units, false) {
                 // A signal handler that interrupted the page layer: the slab stays.
                 for unit in 0..units {
@@ -427,7 +431,7 @@ impl Bin {
                     if !self.release(slab) {
                         return;
                     }
-                } else {
+                } else if !debug::on() {
                     self.purge_pages(slab);
                 }
                 slab = next;
@@ -613,6 +617,28 @@ pub(crate) fn check_object(record: usize, address: usize) -> Result<usize, ()> {
     let offset = address - base;
     let index = ((offset as u64 * info.reciprocal) >> 40) as usize;
     if index * info.size as usize == offset && index < info.objects as usize { Ok(class) } else { Err(()) }
+}
+
+/// Start and class of the object that `address` lies in.
+pub(crate) fn object_around(record: usize, address: usize) -> Option<(usize, usize)> {
+    let slab = record as *const Slab;
+    // SAFETY: as in `check_object`.
+    let (base, class) = unsafe { ((*slab).base, (*slab).class as usize) };
+    let info = &CLASSES[class];
+    let index = (((address - base) as u64 * info.reciprocal) >> 40) as usize;
+    (index < info.objects as usize).then(|| (base + index * info.size as usize, class))
+}
+
+/// Whether the object that starts at `start` is free in its slab.
+pub(crate) fn is_free(record: usize, start: usize) -> bool {
+    let slab = record as *mut Slab;
+    // SAFETY: as in `check_object`; the bin's lock keeps the bitmap still.
+    unsafe {
+        let info = &CLASSES[(*slab).class as usize];
+        let Some(_bin) = bin((*slab).class as usize) else { return false };
+        let index = (start - (*slab).base) / info.size as usize;
+        *Slab::bitmap(slab).add(index / 64) & (1 << (index % 64)) != 0
+    }
 }
 
 pub(crate) fn before_fork() {

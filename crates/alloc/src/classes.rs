@@ -172,7 +172,10 @@ mod tests {
             for size in (0..=MAX_SMALL).step_by(7) {
                 let class = class_of_aligned(size, align);
                 assert_ne!(class, 0);
-                assert!(CLASSES[class].size as usize >= size && CLASSES[class].size as usize % align == 0);
+                assert!(
+                    CLASSES[class].size as usize >= size
+                        && (CLASSES[class].size as usize).is_multiple_of(align)
+                );
             }
         }
     }

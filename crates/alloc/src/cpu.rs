@@ -141,8 +141,8 @@ fn real(top: Top) -> Option<Top> {
 #[cold]
 pub(crate) fn alloc_rseq(class: usize) -> *mut u8 {
     let access = access();
-    // SAFETY (all sections here): `access` is the heap's own, its table and blocks are valid for ever.
     for _ in 0..8 {
+        // SAFETY: `access` is the heap's own, its table and blocks are valid for ever.
         let object = unsafe { sheaf::pop::<true>(access, class * 2) };
         if !object.is_null() {
             return object;
@@ -355,13 +355,11 @@ pub(crate) fn free_locked(class: usize, object: *mut u8) {
             core::mem::swap(&mut slot.main, &mut slot.spare);
         }
         let Some(mut bin) = bin(class) else { return bins::defer(class, object) };
-        match bin.flush(real(slot.main)) {
-            Some(empty) => slot.main = empty,
-            None => {
-                bin.give(&[object]);
-                return;
-            }
-        }
+        let Some(empty) = bin.flush(real(slot.main)) else {
+            bin.give(&[object]);
+            return;
+        };
+        slot.main = empty;
     }
     // SAFETY: the sheaf has room above its top.
     unsafe {

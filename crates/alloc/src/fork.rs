@@ -33,13 +33,14 @@ extern "C" fn after_in_child() {
     stats::after_fork();
 }
 
+type Handler = extern "C" fn();
+
 /// Registers the handlers with the C library, once it is ready for that.
 pub(crate) fn register() {
     // ORDERING: Relaxed: the heap's set-up and the constructor run one after the other.
     if REGISTERED.swap(true, Relaxed) {
         return;
     }
-    type Handler = extern "C" fn();
     let glibc = libc_symbols::__register_atfork();
     let posix = libc_symbols::pthread_atfork();
     // SAFETY: the C library's functions of these names and types. The handlers stay valid: the heap's object is never

@@ -5,6 +5,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 
+use crate::classes::MAX_SMALL;
 use crate::heap;
 
 /// The per-CPU allocator. All values of this type are the same heap.
@@ -41,6 +42,13 @@ unsafe impl GlobalAlloc for FastPath {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
-        unsafe { heap::realloc(pointer, new_size, layout.align()) }
+        unsafe {
+            if layout.align() <= 16 && layout.size() <= MAX_SMALL && new_size <= MAX_SMALL {
+                // The block may only stay if it would be freed into the class it came from.
+                heap::realloc_small::<true>(pointer, layout.size(), new_size)
+            } else {
+                heap::realloc(pointer, new_size, layout.align())
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
-use crate::{big, bins, cpu, errno, fork, libc_symbols, os, report, stats};
+use crate::{big, bins, cpu, debug, errno, fork, libc_symbols, os, report, stats};
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -74,7 +74,7 @@ pub(crate) fn set_up() -> bool {
     // ORDERING: Acquire as above: another thread may have been faster.
     if MODE.load(Acquire) == UNSET {
         let settings = settings::read();
-        let mode = choose_mode(settings.front);
+        let mode = choose_mode(if debug::on() { Front::Direct } else { settings.front });
         // ORDERING: Release publishes all tables to the Acquire above.
         MODE.store(mode, Release);
         stats::attach();
@@ -158,7 +158,8 @@ pub(crate) unsafe fn free<const CLEAR: bool>(pointer: *mut u8) {
     if class2 != 0 {
         // SAFETY: the fast map has entries only while the fast path is open; the object is the caller's to free.
         if !unsafe { sheaf::push::<CLEAR>(cpu::access(), class2, pointer) } {
-            free_full(pointer, class2);
+            // SAFETY: the caller's promise.
+            unsafe { free_full(pointer, class2) };
         }
         return;
     }
@@ -176,10 +177,11 @@ pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize
     // ORDERING: Relaxed: see `set_up`.
     if size < LIMIT.load(Relaxed) {
         let class2 = class2_of(size);
-        // SAFETY: as in `free`. An object from before the limit opened may lie in an emergency mapping, but those are
-        // page-aligned and are told apart in the bin when the sheaf gets there; see `free_full`.
+        // SAFETY: as in `free`. The object may be an emergency mapping: one that is large enough for its class, and the
+        // bin tells it apart when the sheaf gets there.
         if !unsafe { sheaf::push::<CLEAR>(cpu::access(), class2, pointer) } {
-            free_full(pointer, class2);
+            // SAFETY: the caller's promise.
+            unsafe { free_full(pointer, class2) };
         }
         return;
     }
@@ -210,9 +212,13 @@ pub extern "C" fn freed_twice(pointer: *mut u8) -> ! {
 }
 
 /// `free` when this CPU's sheaf is full.
+///
+/// # Safety
+///
+/// As [`free`].
 #[cold]
 #[inline(never)]
-pub extern "C" fn free_full(pointer: *mut u8, class2: usize) {
+pub unsafe extern "C" fn free_full(pointer: *mut u8, class2: usize) {
     if class2 == 0 {
         // SAFETY: the caller of `free` made the promise.
         unsafe { free_slow(pointer) };
@@ -241,7 +247,12 @@ pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
     if stats::exact() {
         stats::count(word::EXACT_ALLOCS, 1);
     }
-    let class = class_of_aligned(size, align);
+    if debug::on()
+        && let Some(block) = debug::alloc(size, align)
+    {
+        return if block.is_null() { (emergency(size, align), true) } else { (block, false) };
+    }
+    let class = if debug::on() { 0 } else { class_of_aligned(size, align) };
     let (object, zeroed) = if class == 0 {
         big::alloc(size, align)
     } else {
@@ -289,6 +300,16 @@ fn emergency_block(base: usize) -> (usize, usize) {
     unsafe { ((base as *const usize).read(), (base as *const usize).add(1).read()) }
 }
 
+/// Frees the emergency block at `address`; false if that is not its start.
+pub(crate) fn free_emergency(base: usize, address: usize) -> bool {
+    let (bytes, object) = emergency_block(base);
+    if object == address {
+        pagemap::set_record(address, Record::None);
+        os::unmap(base, bytes);
+    }
+    object == address
+}
+
 /// `free` of anything the fast map does not know.
 ///
 /// # Safety
@@ -305,6 +326,7 @@ pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
         stats::count(word::EXACT_FREES, 1);
     }
     match pagemap::record_at(address) {
+        Record::Slab(record) if debug::on() => debug::free(record, address),
         Record::Slab(record) => {
             let Ok(class) = bins::check_object(record, address) else { report::invalid_free(address) };
             match MODE.load(Relaxed) {
@@ -315,12 +337,9 @@ pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
         }
         Record::Big(record) => big::free(record, address),
         Record::Emergency(base) => {
-            let (bytes, object) = emergency_block(base);
-            if object != address {
+            if !free_emergency(base, address) {
                 report::invalid_free(address);
             }
-            pagemap::set_record(address, Record::None);
-            os::unmap(base, bytes);
         }
         Record::None => foreign(address),
     }
@@ -343,6 +362,7 @@ fn foreign(address: usize) {
 pub(crate) fn usable_size(pointer: *mut u8) -> usize {
     let address = pointer.addr();
     let size = match pagemap::record_at(address) {
+        Record::Slab(record) if debug::on() => debug::size(record, address),
         Record::Slab(record) => {
             bins::check_object(record, address).ok().map(|class| CLASSES[class].size as usize)
         }
@@ -370,7 +390,7 @@ pub(crate) unsafe fn realloc(pointer: *mut u8, size: usize, align: usize) -> *mu
     }
     match record {
         // A block stays where it is unless it would waste more than half.
-        Record::Slab(_) if size <= old && (size > old / 2 || old <= 128) => return pointer,
+        Record::Slab(_) if !debug::on() && size <= old && (size > old / 2 || old <= 128) => return pointer,
         Record::Big(record) if size > MAX_SMALL => {
             let resized = big::resize(record, address, size);
             if !resized.is_null() && resized.addr().is_multiple_of(align) {
@@ -399,6 +419,26 @@ pub(crate) unsafe fn realloc(pointer: *mut u8, size: usize, align: usize) -> *mu
         free::<true>(pointer);
     }
     new
+}
+
+/// Changes the size of a small block that will be freed by its size: it stays only within its class.
+///
+/// # Safety
+///
+/// As [`realloc`]; both sizes are at most [`MAX_SMALL`], and the alignment is at most 16.
+pub(crate) unsafe fn realloc_small<const CLEAR: bool>(pointer: *mut u8, old: usize, new: usize) -> *mut u8 {
+    if !debug::on() && class2_of(old) == class2_of(new) {
+        return pointer;
+    }
+    let block = malloc::<CLEAR>(new);
+    if !block.is_null() {
+        // SAFETY: two different live blocks of at least that many bytes; then the old one is freed by its owner.
+        unsafe {
+            core::ptr::copy_nonoverlapping(pointer, block, old.min(new));
+            free_sized::<CLEAR>(pointer, old);
+        }
+    }
+    block
 }
 
 #[cold]

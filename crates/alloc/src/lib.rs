@@ -11,6 +11,10 @@
 //! assert_eq!(words[999], "999");
 //! ```
 #![no_std]
+#![allow(
+    clippy::cast_ptr_alignment,
+    reason = "the heap's memory is aligned as it must be, whatever its bytes are called"
+)]
 
 #[expect(unsafe_code, reason = "the thread pointer and weak symbols take assembly")]
 mod arch;
@@ -22,6 +26,8 @@ mod bins;
 mod classes;
 #[expect(unsafe_code, reason = "raw memory and restartable sequences")]
 mod cpu;
+#[expect(unsafe_code, reason = "raw memory")]
+mod debug;
 #[expect(unsafe_code, reason = "calls the C library by address")]
 pub mod errno;
 mod fence;

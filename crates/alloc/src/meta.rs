@@ -24,15 +24,10 @@ pub(crate) fn take(bytes: usize, align: usize) -> *mut u8 {
     if bump.next == 0 || start + bytes > bump.end {
         let chunk = if bytes > CHUNK / 4 { bytes.next_multiple_of(os::PAGE) } else { CHUNK };
         // Under a tight limit on address space a single page may still be had.
-        let (base, size) = match os::map_memory(chunk) {
-            Some(base) => (base, chunk),
-            None => {
-                let small = bytes.next_multiple_of(os::PAGE);
-                match os::map_memory(small) {
-                    Some(base) => (base, small),
-                    None => return core::ptr::null_mut(),
-                }
-            }
+        let small = bytes.next_multiple_of(os::PAGE);
+        let mapped = os::map_memory(chunk).map(|base| (base, chunk));
+        let Some((base, size)) = mapped.or_else(|| os::map_memory(small).map(|base| (base, small))) else {
+            return core::ptr::null_mut();
         };
         bump.mapped += size;
         if bytes > CHUNK / 4 {

@@ -49,7 +49,7 @@ fn map(hint: usize, bytes: usize, prot: ProtFlags) -> Option<usize> {
     // SAFETY: a new private mapping without MAP_FIXED replaces nothing.
     unsafe { mm::mmap_anonymous(hint as *mut c_void, bytes, prot, MapFlags::PRIVATE | MapFlags::NORESERVE) }
         .ok()
-        .map(|address| address.addr())
+        .map(<*mut c_void>::addr)
 }
 
 /// Maps `bytes` of zeroed memory at any page.

@@ -54,6 +54,10 @@ pub(crate) struct Pages {
     purged: u64,
     /// The system refused to take memory back, or did not zero it: not asked again.
     no_purge: bool,
+    /// The address space of the process is limited: free pieces go back at once.
+    limited: bool,
+    /// Records without a piece.
+    records: *mut Piece,
     /// When kept units were last given back, in seconds.
     swept: u64,
 }
@@ -72,6 +76,8 @@ static PAGES: Lock<Pages> = Lock::new(Pages {
     piece_units: 0,
     purged: 0,
     no_purge: false,
+    limited: false,
+    records: core::ptr::null_mut(),
     swept: 0,
 });
 
@@ -111,6 +117,7 @@ pub(crate) fn trim() -> usize {
         let before = pages.dirty + pages.kept;
         pages.purge_small(0);
         pages.purge_kept(0);
+        pages.drop_free_pieces();
         (before - pages.dirty - pages.kept) * UNIT
     })
 }
@@ -252,7 +259,10 @@ impl Pages {
     fn reserve(&mut self, units: usize, align: usize) -> Option<*mut Piece> {
         if self.piece_units == 0 {
             self.piece_units = match os::address_space_limit() {
-                Some(limit) => ((limit / 32) as usize / UNIT).clamp(16, PIECE),
+                Some(limit) => {
+                    self.limited = true;
+                    ((limit / 32) as usize / UNIT).clamp(16, PIECE)
+                }
                 None => PIECE,
             };
         }
@@ -261,7 +271,13 @@ impl Pages {
         loop {
             let align_bytes = if size * UNIT < PIECE_ALIGN { UNIT.max(align * UNIT) } else { align_bytes };
             if let Some(base) = os::map_aligned(size * UNIT, align_bytes, false) {
-                let piece = meta::take(size_of::<Piece>(), align_of::<Piece>()).cast::<Piece>();
+                let mut piece = self.records;
+                if piece.is_null() {
+                    piece = meta::take(size_of::<Piece>(), align_of::<Piece>()).cast::<Piece>();
+                } else {
+                    // SAFETY: records in the list are valid.
+                    self.records = unsafe { (*piece).next };
+                }
                 if piece.is_null() {
                     os::unmap(base, size * UNIT);
                     return None;
@@ -344,6 +360,10 @@ impl Pages {
         piece.longest = piece.units;
         self.used -= units;
         note(self.used);
+        if self.limited && piece.free == piece.units {
+            self.drop_free_pieces();
+            return;
+        }
         let limit = DIRTY_FLOOR.max(self.peak / 8);
         if self.dirty > limit {
             self.purge_small(limit / 2);
@@ -359,6 +379,37 @@ impl Pages {
             if second != self.swept {
                 self.swept = second;
                 self.purge_kept(KEPT_FLOOR.max(self.used / 4) / 2);
+            }
+        }
+    }
+
+    /// Gives pieces without a unit in use back, addresses and all.
+    fn drop_free_pieces(&mut self) {
+        let mut previous: *mut Piece = core::ptr::null_mut();
+        let mut piece = self.first;
+        while !piece.is_null() {
+            // SAFETY: as in `take`; a piece that leaves the list is reached by nobody.
+            unsafe {
+                let next = (*piece).next;
+                if (*piece).free == (*piece).units && os::unmap((*piece).base, (*piece).units * UNIT) {
+                    let units = (*piece).units;
+                    self.dirty -= set_bits(&mut (*piece).dirty, 0, units, false);
+                    self.kept -= set_bits(&mut (*piece).kept, 0, units, false);
+                    self.reserved -= units;
+                    if previous.is_null() {
+                        self.first = next;
+                    } else {
+                        (*previous).next = next;
+                    }
+                    if self.last == piece {
+                        self.last = previous;
+                    }
+                    (*piece).next = self.records;
+                    self.records = piece;
+                } else {
+                    previous = piece;
+                }
+                piece = next;
             }
         }
     }
@@ -430,7 +481,7 @@ mod tests {
     fn runs_do_not_overlap_and_merge_again() {
         let a = take(3, 1).unwrap();
         let b = take(5, 4).unwrap();
-        assert!(b.base % (4 * UNIT) == 0);
+        assert!(b.base.is_multiple_of(4 * UNIT));
         assert!(a.base + 3 * UNIT <= b.base || b.base + 5 * UNIT <= a.base);
         assert!(give(a.base, 3, false) && give(b.base, 5, false));
     }

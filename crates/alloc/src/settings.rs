@@ -9,6 +9,7 @@
 //! | `FASTPATH_STATS` | `derived`, `exact` | `derived` | `exact` closes the fast path and counts every call |
 //! | `FASTPATH_STATS_FILE` | a path | none | the statistics file to count in, as `fastpath run --stats` makes it |
 //! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
+//! | `FASTPATH_DEBUG` | letters `F`, `Z`, `P` | none | checks at every call: double and invalid frees; red zones; poison |
 //! | `FASTPATH_TEST_FAULT` | a number | none | for tests: the mapping that fails, counted from 1; with a `+`, all from there on |
 //!
 //! A value that is none of these is one warning on standard error, and the default.
@@ -92,6 +93,18 @@ pub(crate) fn read() -> Settings {
     let foreign =
         choice(b"FASTPATH_FOREIGN", &[(b"abort", Foreign::Abort), (b"leak", Foreign::Leak)], Foreign::Abort);
     crate::stats::set_exact(choice(b"FASTPATH_STATS", &[(b"derived", false), (b"exact", true)], false));
+    if let Some(letters) = variable(b"FASTPATH_DEBUG") {
+        match crate::debug::parse(letters) {
+            Some(flags) => crate::debug::set(flags),
+            None => {
+                Line::new()
+                    .text("FASTPATH_DEBUG=")
+                    .raw(letters)
+                    .text(" is not known; the letters are F Z P")
+                    .print();
+            }
+        }
+    }
     if let Some(text) = variable(b"FASTPATH_TEST_FAULT") {
         let (digits, on) = text.strip_suffix(b"+").map_or((text, false), |digits| (digits, true));
         let number = digits.iter().fold(0usize, |sum, digit| {

@@ -14,7 +14,7 @@ use core::sync::atomic::{
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::classes::{CLASSES, COUNT};
+use crate::classes::CLASSES;
 use crate::shared_stats::{MAGIC, WORDS, header, word};
 use crate::{big, bins, cpu, heap, meta, pages, settings};
 
@@ -193,9 +193,9 @@ pub fn stats() -> Stats {
         big_frees: big::BIG_FREES.load(Relaxed) as u64,
         ..Stats::default()
     };
-    for class in 1..COUNT {
+    for (class, info) in CLASSES.iter().enumerate().skip(1) {
         let Some(bin) = bins::bin(class) else { continue };
-        let size = CLASSES[class].size as usize;
+        let size = info.size as usize;
         let cached = (bin.in_barn() + cpu::in_sheaves(class)).min(bin.taken());
         stats.cached_bytes += cached * size;
         stats.small_objects += bin.taken() - cached;

@@ -155,8 +155,11 @@ fn ten_thousand_threads_cost_no_cache() {
 
 fn figures(what: &str, preload: bool) -> HashMap<String, f64> {
     let Some(program) = build("memory.c", "memory", &[]) else { return HashMap::new() };
-    let output =
-        if preload { served(&program, &[what], &[]) } else { Command::new(&program).arg(what).output().unwrap() };
+    let output = if preload {
+        served(&program, &[what], &[])
+    } else {
+        Command::new(&program).arg(what).output().unwrap()
+    };
     assert!(output.status.success(), "{what}: {output:?}");
     String::from_utf8_lossy(&output.stdout)
         .lines()
@@ -252,7 +255,10 @@ fn a_foreign_pointer_ends_in_one_line_or_is_left_alone() {
     assert!(output.status.success(), "{output:?}");
     let output = served(&program, &["count"], &[("FASTPATH_FOREIGN", "nonsense")]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && text.lines().count() == 1 && text.contains("FASTPATH_FOREIGN"), "{text}");
+    assert!(
+        output.status.success() && text.lines().count() == 1 && text.contains("FASTPATH_FOREIGN"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -268,7 +274,9 @@ fn misuse_is_caught_as_often_as_the_c_library_does_it() {
     let (mut ours, mut theirs, mut debug) = (0, 0, 0);
     for case in 0..count {
         let case_text = case.to_string();
-        let missed = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("not caught") && output.status.success();
+        let missed = |output: &Output| {
+            String::from_utf8_lossy(&output.stdout).contains("not caught") && output.status.success()
+        };
         let mine = !missed(&served(&program, &[&case_text], &[]));
         let checked = !missed(&served(&program, &[&case_text], &[("FASTPATH_DEBUG", "FZP")]));
         let system = !missed(&Command::new(&program).arg(&case_text).output().unwrap());
@@ -279,7 +287,9 @@ fn misuse_is_caught_as_often_as_the_c_library_does_it() {
         }
         debug += usize::from(checked);
     }
-    eprintln!("double and invalid frees: default {ours}, system {theirs} of {frees}; debug: {debug} of all {count}");
+    eprintln!(
+        "double and invalid frees: default {ours}, system {theirs} of {frees}; debug: {debug} of all {count}"
+    );
     assert!(ours >= theirs && ours == frees, "default catches {ours} of {frees}, the system's {theirs}");
     assert_eq!(debug, count);
 }

@@ -15,8 +15,8 @@ use core::ffi::c_void;
 use crate::cxx::{new_handler, throw_bad_alloc, try_again};
 
 use fastpath_alloc::fast::{
-    CLASS2_OF_SIZE, FAST_ROOT, LIMIT, ROOT, RSEQ_OFFSET, TABLE, free_full, free_slow, freed_twice, malloc_empty,
-    malloc_slow,
+    CLASS2_OF_SIZE, FAST_ROOT, LIMIT, ROOT, RSEQ_OFFSET, TABLE, free_full, free_slow, freed_twice,
+    malloc_empty, malloc_slow,
 };
 
 macro_rules! section_tables {

@@ -73,9 +73,7 @@ static OUTSIDE: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 pub(crate) fn prepare() -> bool {
     let backend = fastpath_percpu::start(SelfTest::Skip);
     let pages = || {
-        (0..=fastpath_percpu::slots() as usize)
-            .map(|_| Page([const { AtomicU64::new(0) }; WORDS]))
-            .collect()
+        (0..=fastpath_percpu::slots() as usize).map(|_| Page([const { AtomicU64::new(0) }; WORDS])).collect()
     };
     SLOTS.get_or_init(pages);
     matches!(backend, Backend::Rseq { .. }) && prepare_table()

@@ -174,7 +174,8 @@ impl Layout {
         let offset = match spec.free_pointer {
             crate::spec::FreePointer::At(offset) => offset,
             _ if outside => word_size,
-            crate::spec::FreePointer::Start => 0,
+            // Apart: only frees that must wait are linked, through the first word of what the user gave up.
+            crate::spec::FreePointer::Start | crate::spec::FreePointer::Apart => 0,
             crate::spec::FreePointer::Middle => (spec.size / 2) & !(WORD - 1),
         };
         let mut size = if outside && offset == word_size { word_size + WORD } else { word_size };

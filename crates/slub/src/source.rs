@@ -58,6 +58,17 @@ pub unsafe trait PageSource: Sync {
     /// The descriptor of the run that holds `address`, NULL if no run of this source does. Safe for every address.
     fn slab_of(&self, address: *const u8) -> *mut Slab;
 
+    /// One `u16` per object of `slab`, for caches with [`FreePointer::Apart`]: as many as objects of the cache's size fit
+    /// in the run. Contents need not be kept or cleared between `alloc_slab` and `free_slab`. NULL, the default: the
+    /// source has none, and serves no such cache.
+    ///
+    /// [`FreePointer::Apart`]: crate::FreePointer::Apart
+    #[inline]
+    fn links(&self, slab: &Slab) -> *mut u16 {
+        let _ = slab;
+        core::ptr::null_mut()
+    }
+
     /// The same for an address known to lie in a live run: a source overrides it to leave out the range check.
     ///
     /// # Safety

@@ -109,6 +109,11 @@ pub enum FreePointer {
     Middle,
     /// At its start: one cache line less to touch for large objects.
     Start,
+    /// Not inside it at all: in a word per object beside the slab's descriptor ([`PageSource::links`]). A free object's
+    /// memory is never touched, and a double free is found when the second copy comes back. Not for the tid front.
+    ///
+    /// [`PageSource::links`]: crate::PageSource::links
+    Apart,
     /// At this offset (for caches with a constructor or type-stable ones, whose objects must keep the rest).
     At(usize),
 }

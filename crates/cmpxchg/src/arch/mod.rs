@@ -92,14 +92,15 @@ cfg_select! {
 
 // What `Native` can do on this target, as macros that keep or drop an item: a `where` clause on a concrete type cannot
 // say it, because a bound that is false for every caller is an error in itself.
+#[rustfmt::skip] // rustfmt indents the nested macro further each time
 macro_rules! capability {
     ($dollar:tt $name:ident, $condition:meta) => {
         #[cfg($condition)]
         macro_rules! $name {
-                                                                            ($dollar item:item) => {
-                                                                                $dollar item
-                                                                            };
-                                                                        }
+            ($dollar item:item) => {
+                $dollar item
+            };
+        }
         #[cfg(not($condition))]
         macro_rules! $name {
             ($dollar item:item) => {};

@@ -59,7 +59,11 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             return;
         }
         // SAFETY: an object of that slab that the caller gives up.
-        unsafe { self.free_chain(slab, Chain { head: object, tail: object, count: 1 }, wait) };
+        unsafe {
+            if self.claim(descriptor, object.as_ptr()) {
+                self.free_chain(slab, Chain { head: object, tail: object, count: 1 }, wait);
+            }
+        }
     }
 
     /// Gives many objects back, one exchange per group of one slab; the slice's contents are used up.
@@ -78,7 +82,6 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             }
             return;
         }
-        let code = self.config().code;
         let mut end = objects.len();
         while end > 0 {
             end -= 1;
@@ -89,6 +92,10 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let word = descriptor.word();
             if !descriptor.is_object(object.as_ptr(), word) {
                 self.host.corrupted(Corruption::NotAnObject, self.name(), object.as_ptr());
+                continue;
+            }
+            // SAFETY: an object of this slab.
+            if !unsafe { self.claim(descriptor, object.as_ptr()) } {
                 continue;
             }
             let mut chain = Chain { head: object, tail: object, count: 1 };
@@ -106,7 +113,12 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                         continue;
                     }
                     // SAFETY: an object of this slab that the caller gives up.
-                    unsafe { code.set_next(other.as_ptr(), chain.head.as_ptr()) };
+                    unsafe {
+                        if !self.claim(descriptor, other.as_ptr()) {
+                            continue;
+                        }
+                        self.set_next(descriptor, other.as_ptr(), chain.head.as_ptr());
+                    }
                     chain.head = other;
                     chain.count += 1;
                 } else {
@@ -132,7 +144,6 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     pub(crate) unsafe fn free_chain(&self, slab: NonNull<Slab>, chain: Chain, wait: Wait) {
         // SAFETY: a live descriptor.
         let descriptor = unsafe { slab.as_ref() };
-        let code = self.config().code;
         let (node, capacity) = (descriptor.node(), descriptor.capacity());
         let shared = &self.nodes[node];
         let mut held: Option<Held<'_, H::Lock>> = None;
@@ -146,7 +157,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 return;
             }
             // SAFETY: the tail is the caller's until the exchange.
-            unsafe { code.set_next(chain.tail.as_ptr(), descriptor.head(word)) };
+            unsafe { self.set_next(descriptor, chain.tail.as_ptr(), descriptor.head(word)) };
             let new = word.give(head, chain.count);
             let was_full = word.full(capacity);
             let listing = (new.inuse() == 0 || was_full) && !word.frozen();
@@ -155,7 +166,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 held = self.lock_node(node, wait);
                 if held.is_none() {
                     // SAFETY: still the caller's chain.
-                    unsafe { self.defer_chain(chain) };
+                    unsafe { self.defer_chain(descriptor, chain) };
                     return;
                 }
             } else if !listing {
@@ -248,12 +259,14 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     ///
     /// The chain belongs to the caller.
     #[cold]
-    unsafe fn defer_chain(&self, chain: Chain) {
+    unsafe fn defer_chain(&self, slab: &Slab, chain: Chain) {
         let code = self.config().code;
         let mut object = chain.head.as_ptr();
         for left in (0..chain.count).rev() {
             // SAFETY: links of the chain were set by the caller, except the tail's, which is not followed.
-            let next = if left == 0 { core::ptr::null_mut() } else { unsafe { code.next(object) } };
+            let next = if left == 0 { core::ptr::null_mut() } else { unsafe { self.next(slab, object) } };
+            // SAFETY: still the caller's; the real free will claim it again.
+            unsafe { self.unclaim(slab, object) };
             // ORDERING: Relaxed: the exchange below publishes.
             let mut top = self.deferred.load(Ordering::Relaxed);
             loop {

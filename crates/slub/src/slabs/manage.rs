@@ -202,7 +202,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     free |= 1 << (index - first);
                 }
                 // SAFETY: an object of the slab; the list is only pushed to while the lock is held.
-                object = unsafe { self.config().code.next(object) };
+                object = unsafe { self.next(slab, object) };
             }
             for index in
                 (first..word.objects().min(first + 64)).filter(|index| free >> (index - first) & 1 == 0)
@@ -282,7 +282,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 }
                 length += 1;
                 // SAFETY: an object on the free list.
-                object = unsafe { self.config().code.next(object) };
+                object = unsafe { self.next(slab, object) };
             }
             if length != word.free() {
                 error = Some("the length of a free list is not objects - inuse");

@@ -18,6 +18,7 @@
 #![expect(unsafe_code, reason = "moves raw objects between lists")]
 
 mod free;
+mod links;
 mod manage;
 
 pub(crate) use free::Chain;
@@ -32,7 +33,7 @@ use crate::sizing::{Layout, Sizing, min_partial, sheaf_capacity};
 use crate::slab::{PARTIAL, Run, Shape, Slab};
 use crate::slots::CpuSlots;
 use crate::source::{PageSource, Wait};
-use crate::spec::{CacheFlags, CacheSpec};
+use crate::spec::{CacheFlags, CacheSpec, FreePointer};
 use crate::stats::StatItem;
 use crate::sync::{AtomicPtr, Ordering, const_fn};
 use crate::word::NONE;
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) capacity: usize,
     /// Every operation goes through the list lock, one object at a time.
     pub(crate) slow: bool,
+    /// Free objects are linked apart from their memory.
+    pub(crate) apart: bool,
 }
 
 impl Config {
@@ -85,6 +88,7 @@ impl Config {
             page_shift: sizing.page_shift,
             capacity,
             slow: spec.flags.intersects(CacheFlags::DEBUG.with(CacheFlags::EXACT_STATS)),
+            apart: matches!(spec.free_pointer, FreePointer::Apart),
         })
     }
 }
@@ -292,6 +296,9 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// new ones.
     fn grab(&self, slab: &Slab, out: &mut [*mut u8]) -> usize {
         let config = self.config();
+        if config.apart {
+            return self.grab_apart(slab, out);
+        }
         let code = config.code;
         let capacity = slab.capacity();
         let mut word = slab.word();
@@ -326,12 +333,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     // SAFETY: `first + index` is below the capacity.
                     *place = unsafe { slab.object(first + index) };
                 }
-                if let Some(ctor) = config.spec.ctor {
-                    for &object in &out[listed..count] {
-                        // SAFETY: a new object, ours; the spec's constructor is made for it.
-                        unsafe { ctor(object) };
-                    }
-                }
+                self.construct(&out[listed..count]);
                 return count;
             }
         }

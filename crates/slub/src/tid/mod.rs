@@ -123,9 +123,13 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     ///
     /// # Panics
     ///
-    /// If the spec is impossible ([`Slabs::new`]): at compile time in a constant.
+    /// If the spec is impossible ([`Slabs::new`]), or keeps its links apart ([`FreePointer::Apart`]: a CPU's list is linked
+    /// through the objects): at compile time in a constant.
+    ///
+    /// [`FreePointer::Apart`]: crate::FreePointer::Apart
     #[cfg(not(loom))]
     pub const fn new(host: H, backend: B, spec: CacheSpec, sizing: &Sizing) -> Self {
+        assert!(!matches!(spec.free_pointer, crate::FreePointer::Apart), "the tid front links objects");
         // Cells are all made alike, with tid 0: the first slow path on a slot gives it its CPU's first tid.
         let slots = [const {
             TidSlot { cell: B::CELL, slab: AtomicPtr::new(core::ptr::null_mut()), busy: AtomicU32::new(0) }

@@ -97,6 +97,8 @@ impl CurrentCpu for Here {
 /// A region whose allocations can be made to fail.
 pub struct Memory {
     region: &'static StaticRegion<PAGES>,
+    /// Links apart from the objects: one per smallest object of each page.
+    links: OnceLock<usize>,
     /// Allocations that still succeed; negative: no limit.
     pub left: AtomicI64,
     pub largest_order: AtomicUsize,
@@ -130,6 +132,15 @@ unsafe impl PageSource for Memory {
     }
     fn slab_of(&self, address: *const u8) -> *mut Slab {
         self.region.slab_of(address)
+    }
+    fn links(&self, slab: &Slab) -> *mut u16 {
+        const PER_PAGE: usize = 4096 / 8;
+        let base = *self.links.get_or_init(|| {
+            // Not zeros: a source need not clear them.
+            vec![0x5a5a_u16; (PAGES + 64) * PER_PAGE].leak().as_mut_ptr().expose_provenance()
+        });
+        let page = (slab.base().addr() - core::ptr::from_ref(self.region).addr()) / 4096;
+        core::ptr::with_exposed_provenance_mut::<u16>(base).wrapping_add(page * PER_PAGE)
     }
 }
 
@@ -221,7 +232,12 @@ impl TestHost {
             &*memory.cast::<StaticRegion<PAGES>>()
         };
         let world = World {
-            memory: Memory { region, left: AtomicI64::new(-1), largest_order: AtomicUsize::new(20) },
+            memory: Memory {
+                region,
+                links: OnceLock::new(),
+                left: AtomicI64::new(-1),
+                largest_order: AtomicUsize::new(20),
+            },
             slots,
             sheaves: OnceLock::new(),
             reports: Mutex::new(Vec::new()),

@@ -74,3 +74,35 @@ pub(crate) fn allowed_cpus() -> Vec<u32> {
     })
     .clone()
 }
+
+/// Runs the calling test again in a new process with `variables` set; true in that process, false in this one (after
+/// the other has succeeded).
+///
+/// The backend is chosen once per process, so a test of another choice needs another process.
+pub(crate) fn in_environment(test: &str, variables: &[(&str, &str)]) -> bool {
+    in_changed_process(test, |command| {
+        command.envs(variables.iter().copied());
+    })
+}
+
+/// As [`in_environment`], with any change to the new process.
+pub(crate) fn in_changed_process(test: &str, change: impl FnOnce(&mut std::process::Command)) -> bool {
+    if std::env::var("FASTPATH_TEST_CHILD").as_deref() == Ok(test) {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this test program"));
+    for name in ["FASTPATH_PERCPU", "FASTPATH_PERCPU_IDS", "FASTPATH_PERCPU_SELF_TEST", "GLIBC_TUNABLES"] {
+        command.env_remove(name);
+    }
+    command.args(["--exact", test, "--test-threads", "1", "--nocapture"]).env("FASTPATH_TEST_CHILD", test);
+    change(&mut command);
+    let output = command.output().expect("this test program again");
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}

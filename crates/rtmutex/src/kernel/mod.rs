@@ -13,11 +13,12 @@
 //! | [`RwSemaphore`], [`RwLock`] | reader/writer locks, of the mutex's and of the spinlock's kind | deadline, signal; - |
 //! | [`WwMutex`] | several locks at once in any order, by wound/wait or wait/die | signal, giving way |
 //! | [`Proxy`] | a lock taken and waited for on behalf of others | deadline, signal, deadlock |
+//! | [`WaitQueue`] | a queue whose sleepers move to a mutex when notified: a condition variable | deadline, signal |
 //!
 //! The surroundings come in by the trait [`Scheduler`]: who runs, how to sleep and wake, a raw spinlock with interrupts off,
 //! and to be told which urgency a task has now. The contract, numbered invariants and ordering of each state machine stand
 //! at the head of its file: the lock word (`lock.rs`), waiting (`block.rs`), the chain walk (`chain.rs`), tasks
-//! (`task.rs`), sleeping (`sleep.rs`), readers and writers (`rw.rs`), wound/wait (`ww.rs`).
+//! (`task.rs`), sleeping (`sleep.rs`), readers and writers (`rw.rs`), wound/wait (`ww.rs`), requeueing (`requeue.rs`).
 //!
 //! # Costs
 //!
@@ -52,6 +53,7 @@ mod lock;
 mod mutex;
 mod proxy;
 mod raw;
+mod requeue;
 mod rw;
 mod sched;
 #[cfg(not(loom))]
@@ -70,6 +72,7 @@ pub use proxy::{Cleanup, Proxy, Started};
 #[cfg(not(loom))]
 pub use raw::Emulated;
 pub use raw::{ForcedSlow, Native, NoLock, SpinOnWord};
+pub use requeue::{RequeueError, WaitQueue};
 pub use rw::{RwBase, RwLock, RwSemaphore};
 pub use sched::{DepthReport, Detect, OwnerWord, Point, RawSpin, Scheduler, Signal};
 pub use sleep::{TaskState, Wake};

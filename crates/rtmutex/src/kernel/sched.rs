@@ -258,4 +258,7 @@ pub enum Point {
     Leave,
     /// A reader or writer goes the slow way; no lock is held.
     RwSlow,
+    /// A sleeper was taken out of a [`WaitQueue`](super::WaitQueue) and is about to be put into a mutex's queue; no lock is
+    /// held.
+    Requeue,
 }

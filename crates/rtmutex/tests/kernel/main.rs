@@ -17,5 +17,6 @@ mod model;
 mod mutex_cases;
 mod proxy_cases;
 mod random;
+mod requeue_cases;
 mod rw_cases;
 mod ww_cases;

@@ -19,6 +19,8 @@ mod sync;
 pub mod weak;
 
 pub use allocator::{ArcAllocator, Global};
+#[cfg(feature = "slub")]
+pub use arc::slub::CacheAllocator;
 pub use arc::{Arc, ArcBorrow, HeaderSlice, UniqueArc};
 pub use counter::{MAX, RefCount, SATURATED};
 pub use event::{Event, Hook, Warning, clear_warn_once, set_warn_hook};

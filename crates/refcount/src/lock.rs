@@ -67,29 +67,29 @@ impl RefCount {
     }
 
     /// [`dec_and_lock_with`](Self::dec_and_lock_with) on a mutex of `lock_api` 0.5.
-    #[cfg(feature = "lock_api")]
+    #[cfg(feature = "lock_api_0_5")]
     #[must_use = "`Some` means that the count is zero and that the lock is held"]
-    pub fn dec_and_lock<'a, R: lock_api::RawMutex, T: ?Sized>(
+    pub fn dec_and_lock<'a, R: lock_api_0_5::RawMutex, T: ?Sized>(
         &self,
-        mutex: &'a lock_api::Mutex<R, T>,
-    ) -> Option<lock_api::MutexGuard<'a, R, T>> {
+        mutex: &'a lock_api_0_5::Mutex<R, T>,
+    ) -> Option<lock_api_0_5::MutexGuard<'a, R, T>> {
         self.dec_and_lock_with(|| mutex.lock())
     }
 
     /// [`dec_and_lock_with`](Self::dec_and_lock_with) on a mutex of `lock_api` 0.4.
-    #[cfg(feature = "lock_api_04")]
+    #[cfg(feature = "lock_api_0_4")]
     #[must_use = "`Some` means that the count is zero and that the lock is held"]
-    pub fn dec_and_lock_04<'a, R: lock_api_04::RawMutex, T: ?Sized>(
+    pub fn dec_and_lock_04<'a, R: lock_api_0_4::RawMutex, T: ?Sized>(
         &self,
-        mutex: &'a lock_api_04::Mutex<R, T>,
-    ) -> Option<lock_api_04::MutexGuard<'a, R, T>> {
+        mutex: &'a lock_api_0_4::Mutex<R, T>,
+    ) -> Option<lock_api_0_4::MutexGuard<'a, R, T>> {
         self.dec_and_lock_with(|| mutex.lock())
     }
 
     /// [`dec_and_lock_with`](Self::dec_and_lock_with) on a raw lock of `lock_api` 0.5. Unlock with the state returned.
-    #[cfg(feature = "lock_api")]
+    #[cfg(feature = "lock_api_0_5")]
     #[must_use = "`Some` means that the count is zero and that the lock is held"]
-    pub fn dec_and_raw_lock<R: lock_api::RawMutex>(&self, raw: &R) -> Option<R::Guard> {
+    pub fn dec_and_raw_lock<R: lock_api_0_5::RawMutex>(&self, raw: &R) -> Option<R::Guard> {
         // Not through `dec_and_lock_with`: guard state need not unlock when it is dropped.
         if self.dec_not_one() {
             return None;
@@ -103,9 +103,9 @@ impl RefCount {
     }
 }
 
-#[cfg(feature = "lock_api")]
+#[cfg(feature = "lock_api_0_5")]
 #[expect(unsafe_code, reason = "a raw lock is unlocked")]
-fn unlock<R: lock_api::RawMutex>(raw: &R, state: R::Guard) {
+fn unlock<R: lock_api_0_5::RawMutex>(raw: &R, state: R::Guard) {
     // SAFETY: `state` is what `raw.lock()` returned to our only caller, which has not unlocked since.
     unsafe { raw.unlock(state) };
 }

@@ -32,7 +32,7 @@ fn std_mutex() {
 }
 
 /// The same test for both versions of `lock_api`, whose raw traits differ.
-#[cfg(any(feature = "lock_api", feature = "lock_api_04"))]
+#[cfg(any(feature = "lock_api_0_5", feature = "lock_api_0_4"))]
 macro_rules! lock_api_test {
     ($mutex:ty, $dec_and_lock:ident) => {{
         let mutex = <$mutex>::new(7);
@@ -47,14 +47,14 @@ macro_rules! lock_api_test {
     }};
 }
 
-#[cfg(feature = "lock_api")]
+#[cfg(feature = "lock_api_0_5")]
 mod version_5 {
     #![expect(unsafe_code, reason = "a raw lock for the test")]
 
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use fastpath_refcount::RefCount;
-    use lock_api::{GuardSend, RawMutex};
+    use lock_api_0_5::{GuardSend, RawMutex};
 
     struct Spin(AtomicBool);
 
@@ -89,7 +89,7 @@ mod version_5 {
 
     #[test]
     fn mutex() {
-        lock_api_test!(lock_api::Mutex<Spin, i32>, dec_and_lock);
+        lock_api_test!(lock_api_0_5::Mutex<Spin, i32>, dec_and_lock);
         fastpath_testkit::case("K68", "lock_api 0.5");
     }
 
@@ -120,13 +120,13 @@ mod version_5 {
     }
 }
 
-#[cfg(feature = "lock_api_04")]
+#[cfg(feature = "lock_api_0_4")]
 mod version_4 {
     #![expect(unsafe_code, reason = "a raw lock for the test")]
 
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use lock_api_04::{GuardSend, RawMutex};
+    use lock_api_0_4::{GuardSend, RawMutex};
 
     struct Spin(AtomicBool);
 
@@ -154,7 +154,7 @@ mod version_4 {
 
     #[test]
     fn mutex() {
-        lock_api_test!(lock_api_04::Mutex<Spin, i32>, dec_and_lock_04);
+        lock_api_test!(lock_api_0_4::Mutex<Spin, i32>, dec_and_lock_04);
         fastpath_testkit::case("K68", "lock_api 0.4");
     }
 }

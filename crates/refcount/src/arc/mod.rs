@@ -20,6 +20,8 @@ mod unique;
 
 #[cfg(feature = "serde")]
 mod serde;
+#[cfg(feature = "slub")]
+pub(crate) mod slub;
 #[cfg(feature = "std")]
 mod std_traits;
 #[cfg(all(test, feature = "std", not(loom)))]
@@ -186,6 +188,17 @@ impl<T, A: ArcAllocator> Arc<T, A> {
     pub fn try_new_in(value: T, allocator: A) -> Result<Self, (T, A)> {
         // SAFETY: a new block with one count is what a handle is made of.
         block::with_value(value, RefCount::new(1), allocator).map(|block| unsafe { Self::from_block(block) })
+    }
+
+    /// Size and alignment of what is asked of the allocator for one value: count, allocator, value.
+    ///
+    /// ```
+    /// use fastpath_refcount::{Arc, Global};
+    /// assert_eq!(Arc::<u32, Global>::block_layout().size(), 8);
+    /// ```
+    #[must_use]
+    pub const fn block_layout() -> core::alloc::Layout {
+        core::alloc::Layout::new::<Block<T, A>>()
     }
 
     /// The value, if this is the only handle.

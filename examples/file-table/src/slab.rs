@@ -16,10 +16,16 @@ use crate::table::OpenFile;
 const PAGES: usize = 1024;
 /// Slots exist for so many CPUs; a machine with more shares them.
 const CPUS: usize = 128;
+/// Two would do; four of 32 bytes keep each CPU's on cache lines of their own.
+const SLOTS_PER_CPU: usize = 4;
 const SIZING: Sizing = Sizing::kernel(CPUS);
 
+/// Starts on a cache line, and on one of the pairs that some processors fetch together.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 static MEMORY: StaticRegion<PAGES> = StaticRegion::new();
-static SLOTS: TryLockSlots<fn() -> usize, CPUS, 2> = TryLockSlots::new(cpu);
+static SLOTS: Apart<TryLockSlots<fn() -> usize, CPUS, SLOTS_PER_CPU>> = Apart(TryLockSlots::new(cpu));
 static SHEAVES: SheafPool<Process> = SheafPool::new(Process, 100, &SIZING);
 
 /// Contents and names.
@@ -40,7 +46,7 @@ pub struct Process;
 
 impl Host for Process {
     type Source = StaticRegion<PAGES>;
-    type Slots = TryLockSlots<fn() -> usize, CPUS, 2>;
+    type Slots = TryLockSlots<fn() -> usize, CPUS, SLOTS_PER_CPU>;
     type Lock = SpinLock;
 
     fn source(&self) -> &Self::Source {
@@ -48,7 +54,7 @@ impl Host for Process {
     }
 
     fn slots(&self) -> &Self::Slots {
-        &SLOTS
+        &SLOTS.0
     }
 
     fn sheaves(&self) -> &SheafPool<Self> {
@@ -62,10 +68,9 @@ impl Host for Process {
     }
 }
 
-/// Where this thread runs, as a hint. Without restartable sequences all threads share the first slot, which is slower and
-/// just as correct.
+/// Where this thread runs, as a hint: its slot number of `fastpath-percpu`.
 fn cpu() -> usize {
-    usize::try_from(fastpath_sys::rseq::cpu_id()).unwrap_or(0)
+    fastpath_percpu::current_slot() as usize
 }
 
 /// Objects of the inode cache in use, exact when nobody is using it.

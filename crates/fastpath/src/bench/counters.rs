@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use fastpath_example_file_table::Count;
 use fastpath_refcount::RefCount;
 
 /// A counter that starts with one reference.
@@ -98,6 +99,29 @@ impl Counter for CompareLoop {
         old == 1
     }
 }
+
+/// The same counters under the objects of the in-process file table.
+macro_rules! counts {
+    ($($counter:ty),*) => {$(
+        impl Count for $counter {
+            fn one() -> Self {
+                <Self as Counter>::new()
+            }
+
+            #[inline(always)]
+            fn get(&self) {
+                let _ = Counter::get(self);
+            }
+
+            #[inline(always)]
+            fn put(&self) -> bool {
+                Counter::put(self)
+            }
+        }
+    )*};
+}
+
+counts!(Plain, CompareLoop);
 
 /// One reference taken and dropped again, `n` times; the results are used without going through memory.
 #[inline(always)]

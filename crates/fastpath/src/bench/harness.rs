@@ -288,6 +288,17 @@ impl NewTable {
         self
     }
 
+    /// Adds a row that only reference columns have figures for.
+    pub(crate) fn row(mut self, row: Row) -> Self {
+        self.table.rows.push(row);
+        self
+    }
+
+    /// The median of one cell; NaN if it was not measured.
+    pub(crate) fn median(&self, row: &str, column: &str) -> f64 {
+        self.table.cell(row, column).map_or(f64::NAN, |cell| cell.median)
+    }
+
     /// The median of the rounds' ratios of two columns in one row; NaN if either was not measured.
     pub(crate) fn ratio(&self, row: &str, column: &str, over: &str) -> f64 {
         match (self.rounds(row, column), self.rounds(row, over)) {

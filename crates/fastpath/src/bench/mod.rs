@@ -13,6 +13,7 @@ mod counters;
 #[allow(dead_code, reason = "what the harness offers families, whether or not one uses it in this build")]
 pub(crate) mod harness;
 pub(crate) mod machine;
+mod open_close;
 pub(crate) mod page;
 #[expect(unsafe_code, reason = "the thread-local list that the per-CPU one is compared with has raw links")]
 mod percpu;
@@ -32,7 +33,8 @@ use report::Report;
 use crate::failure::Failure;
 
 /// Every family, in the order they are run and shown.
-pub(crate) const FAMILIES: &[Family] = &[cmpxchg::FAMILY, percpu::FAMILY, refcount::FAMILY];
+pub(crate) const FAMILIES: &[Family] =
+    &[cmpxchg::FAMILY, percpu::FAMILY, refcount::FAMILY, open_close::FAMILY];
 
 /// Measures `families` with the calling thread kept on the first of `cpus`.
 pub(crate) fn measure(

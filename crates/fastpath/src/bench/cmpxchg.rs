@@ -38,8 +38,10 @@ unsafe impl InterruptControl for FlagInMemory {
     #[inline(always)]
     fn disable() -> u64 {
         FLAG.with(|flag| {
-            let before = flag.get();
-            flag.set(before & !1);
+            // SAFETY: this thread's own.
+            let before = unsafe { flag.as_ptr().read_volatile() };
+            // SAFETY: this thread's own. Volatile: a status register is really written, too.
+            unsafe { flag.as_ptr().write_volatile(before & !1) };
             compiler_fence(Ordering::SeqCst);
             before
         })
@@ -48,7 +50,8 @@ unsafe impl InterruptControl for FlagInMemory {
     #[inline(always)]
     unsafe fn restore(before: u64) {
         compiler_fence(Ordering::SeqCst);
-        FLAG.with(|flag| flag.set(before));
+        // SAFETY: this thread's own.
+        FLAG.with(|flag| unsafe { flag.as_ptr().write_volatile(before) });
     }
 }
 
@@ -136,10 +139,12 @@ fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
             unsafe { native.cmpxchg_local(i, i.wrapping_add(1)) };
         },
         for i in after(plain, n) {
-            if plain == i {
-                plain = i.wrapping_add(1);
+            // SAFETY: the word is this function's. Volatile: the loop must really load and store it.
+            unsafe {
+                if (&raw const plain).read_volatile() == i {
+                    (&raw mut plain).write_volatile(i.wrapping_add(1));
+                }
             }
-            compiler_fence(Ordering::SeqCst);
         },
         |word| for i in after(word.load(Ordering::Relaxed), n) {
             word.cmpxchg(i, i.wrapping_add(1), Ordering::SeqCst);
@@ -152,8 +157,10 @@ fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
         // SAFETY: as above.
         (0..n).for_each(|i| _ = black_box(unsafe { native.xchg_local(i) })),
         (0..n).for_each(|i| {
-            black_box(std::mem::replace(&mut plain, i));
-            compiler_fence(Ordering::SeqCst);
+            // SAFETY: as above.
+            black_box(unsafe { (&raw mut plain).read_volatile() });
+            // SAFETY: as above.
+            unsafe { (&raw mut plain).write_volatile(i) };
         }),
         |word| (0..n).for_each(|i| _ = black_box(word.xchg(i, Ordering::SeqCst)))
     );
@@ -164,8 +171,8 @@ fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
         // SAFETY: as above.
         (0..n).for_each(|_| unsafe { native.add_local(1) }),
         (0..n).for_each(|_| {
-            plain = plain.wrapping_add(1);
-            compiler_fence(Ordering::SeqCst);
+            // SAFETY: as above.
+            unsafe { (&raw mut plain).write_volatile((&raw const plain).read_volatile().wrapping_add(1)) };
         }),
         |word| (0..n).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed))
     );

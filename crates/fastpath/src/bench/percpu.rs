@@ -3,8 +3,8 @@
 
 //! Per-CPU data beside its alternatives: a word to count in, and a list and a stack to push to and pop from.
 //!
-//! No result is used on any side. A `compiler_fence` after each plain operation keeps the optimizer from merging
-//! them, which it may not do with the others either; it costs no instruction.
+//! No result is used on any side. Plain words are read and written with volatile accesses: the loop must really load
+//! and store them each time, as the others do and as code that counts between other work does.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -40,6 +40,13 @@ thread_local! {
     static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
 
+/// Adds 1 in memory.
+#[inline(always)]
+fn increment(word: *mut u64) {
+    // SAFETY: both callers own their word.
+    unsafe { word.write_volatile(word.read_volatile().wrapping_add(1)) };
+}
+
 /// A node of the lists that are not fastpath's.
 struct Link {
     next: *mut Link,
@@ -62,8 +69,7 @@ fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
     let percpu = |n: u64| (0..n).for_each(|_| slots.this_cpu_add(1));
     let thread_local = |n: u64| {
         for _ in 0..n {
-            PLAIN.with(|word| word.set(word.get().wrapping_add(1)));
-            compiler_fence(Ordering::SeqCst);
+            PLAIN.with(|word| increment(word.as_ptr()));
         }
     };
     // ORDERING: Relaxed (all of this file): counters that publish nothing.
@@ -279,10 +285,8 @@ fn thread_local_list(n: u64) {
     }
     for _ in 0..n {
         let Some(node) = pop() else { break };
-        compiler_fence(Ordering::SeqCst);
         // SAFETY: it was popped from the list, whose nodes live until the end of this function.
         unsafe { push(node) };
-        compiler_fence(Ordering::SeqCst);
     }
     LIST.set(ptr::null_mut());
     black_box(nodes.iter().map(|node| node.value).sum::<u64>());
@@ -293,21 +297,24 @@ fn thread_local_list(n: u64) {
 #[inline(always)]
 unsafe fn push(node: *mut Link) {
     LIST.with(|head| {
-        // SAFETY: the caller's promise.
-        unsafe { (*node).next = head.get() };
-        head.set(node);
+        // SAFETY: the caller's promise; the head is this thread's own.
+        unsafe {
+            (&raw mut (*node).next).write_volatile(head.as_ptr().read_volatile());
+            head.as_ptr().write_volatile(node);
+        }
     });
 }
 
 #[inline(always)]
 fn pop() -> Option<*mut Link> {
     LIST.with(|head| {
-        let node = head.get();
+        // SAFETY: the head is this thread's own.
+        let node = unsafe { head.as_ptr().read_volatile() };
         if node.is_null() {
             return None;
         }
         // SAFETY: nodes of the list are valid (`push`).
-        head.set(unsafe { (*node).next });
+        unsafe { head.as_ptr().write_volatile((&raw const (*node).next).read_volatile()) };
         Some(node)
     })
 }

@@ -37,6 +37,15 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure the fast paths beside their alternatives
     Bench(BenchArgs),
+    /// The measuring half of `bench slab`
+    #[command(hide = true)]
+    BenchWorker {
+        /// malloc, rust or base
+        allocator: String,
+        /// The CPUs to use, the first for tests of one thread
+        #[arg(long, value_delimiter = ',', required = true)]
+        cpus: Vec<usize>,
+    },
     /// Show what this machine supports and which backend each part uses
     Info(InfoArgs),
 }

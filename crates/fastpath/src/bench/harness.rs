@@ -95,6 +95,8 @@ pub(crate) struct Session<'a> {
     cpus: &'a [usize],
     progress: &'a Progress,
     family: report::Family,
+    /// At most so many rounds, for rows that take long.
+    most_rounds: Option<u32>,
 }
 
 /// A bound on a ratio.
@@ -307,6 +309,11 @@ impl NewTable {
         }
     }
 
+    /// The unit of its values.
+    pub(crate) const fn unit(&self) -> Unit {
+        self.table.unit
+    }
+
     /// The rounds of one cell.
     fn rounds(&self, row: &str, column: &str) -> Option<&[f64]> {
         let at = self.table.cells.iter().position(|cell| cell.row == row && cell.column == column)?;
@@ -382,7 +389,7 @@ impl<'a> Session<'a> {
             targets: Vec::new(),
             notes: Vec::new(),
         };
-        Self { plan, clock, cpus, progress, family }
+        Self { plan, clock, cpus, progress, family, most_rounds: None }
     }
 
     /// True if only a first impression is wanted.
@@ -409,6 +416,11 @@ impl<'a> Session<'a> {
         counts
     }
 
+    /// Measures the following rows in at most so many rounds, because one takes long; `None` ends that.
+    pub(crate) const fn limit_rounds(&mut self, most: Option<u32>) {
+        self.most_rounds = most;
+    }
+
     /// Measures one row of one table.
     pub(crate) fn measure(&mut self, table: &mut NewTable, row: &Row, candidates: &mut [Candidate<'_>]) {
         self.measure_parts(&mut [table], row, candidates);
@@ -427,7 +439,8 @@ impl<'a> Session<'a> {
         // samples[candidate][part][round]
         let mut samples =
             vec![vec![Vec::with_capacity(self.plan.rounds as usize); tables.len()]; candidates.len()];
-        for round in 0..self.plan.rounds as usize {
+        let rounds = self.most_rounds.map_or(self.plan.rounds, |most| most.min(self.plan.rounds));
+        for round in 0..rounds as usize {
             for turn in 0..candidates.len() {
                 let at = (turn + round) % candidates.len();
                 let values = candidates[at].round(self.clock, self.cpus, batches[at]);

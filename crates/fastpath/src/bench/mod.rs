@@ -23,6 +23,8 @@ pub(crate) mod qemu;
 mod refcount;
 pub(crate) mod report;
 pub(crate) mod seeds;
+#[expect(unsafe_code, reason = "calls allocators")]
+pub(crate) mod slab;
 mod statistics;
 pub(crate) mod text;
 
@@ -34,7 +36,7 @@ use crate::failure::Failure;
 
 /// Every family, in the order they are run and shown.
 pub(crate) const FAMILIES: &[Family] =
-    &[cmpxchg::FAMILY, percpu::FAMILY, refcount::FAMILY, open_close::FAMILY];
+    &[cmpxchg::FAMILY, percpu::FAMILY, slab::FAMILY, refcount::FAMILY, open_close::FAMILY];
 
 /// Measures `families` with the calling thread kept on the first of `cpus`.
 pub(crate) fn measure(

@@ -17,6 +17,9 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::BenchWorker { allocator, cpus } => {
+            crate::bench::slab::serve(&allocator, &cpus).map(|()| ExitCode::SUCCESS)
+        }
         Command::Info(args) => info::run(&args),
     }
 }

@@ -22,6 +22,16 @@ pub(crate) fn to(cpu: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// Lets the calling thread, and the processes it starts, run on any of `cpus`.
+pub(crate) fn to_any(cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu);
+    }
+    // A refusal leaves them on one CPU: slower where many are wanted, not wrong.
+    let _ = sched_setaffinity(None, &set);
+}
+
 /// The CPUs of this process with the measuring thread's first: `wanted`, or the last one that may be used, since the
 /// first serves more interrupts on most machines.
 ///

@@ -30,6 +30,10 @@ pub(crate) fn family(family: &Family, width: usize) -> String {
         out.push('\n');
         out.push_str(&table(one, width));
     }
+    for line in seeds_lines(family) {
+        out.push_str(&line);
+        out.push('\n');
+    }
     if !family.targets.is_empty() {
         out.push_str("\ntargets\n");
         for one in &family.targets {
@@ -40,6 +44,33 @@ pub(crate) fn family(family: &Family, width: usize) -> String {
         out.push_str(&terminal::wrap(&format!("note: {note}"), "  ", width));
     }
     out
+}
+
+/// slab_test's figures of the first column as the module itself prints them: whole cycles, rounded down.
+fn seeds_lines(family: &Family) -> Vec<String> {
+    let table = |name: &str| family.tables.iter().find(|table| table.name == name);
+    let (Some(alloc), Some(free), Some(pair)) = (table("test1-alloc"), table("test1-free"), table("test2"))
+    else {
+        return Vec::new();
+    };
+    let Some(column) = alloc.columns.first() else { return Vec::new() };
+    let cycles = |table: &Table, row: &str| table.cell(row, &column.name).map(|cell| cell.median.floor());
+    let mut lines = vec![
+        format!("\nSingle thread testing ({})\n=====================", column.title),
+        "1. Kmalloc: Repeatedly allocate then free test".to_owned(),
+    ];
+    for row in &alloc.rows {
+        if let (Some(alloc), Some(free)) = (cycles(alloc, &row.name), cycles(free, &row.name)) {
+            lines.push(format!("10000 times kmalloc({}) -> {alloc} cycles kfree -> {free} cycles", row.name));
+        }
+    }
+    lines.push("2. Kmalloc: alloc/free test".to_owned());
+    for row in &pair.rows {
+        if let Some(pair) = cycles(pair, &row.name) {
+            lines.push(format!("10000 times kmalloc({})/kfree -> {pair} cycles", row.name));
+        }
+    }
+    lines
 }
 
 fn target(target: &Target) -> String {

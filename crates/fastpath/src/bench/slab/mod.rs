@@ -16,6 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::clock::Clock;
 use super::harness::{Candidate, Family, NewTable, Session};
+use super::pin;
 use super::report::{Row, Scale, Unit};
 use super::seeds::{self, SlabColumn};
 use crate::failure::Failure;
@@ -190,12 +191,15 @@ type FirstFailure = RefCell<Option<Failure>>;
 fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
     let library = Library::place()?;
     let mut workers = Vec::new();
+    // An allocator may look at its CPUs when it starts: they are to be what any process has.
+    pin::to_any(bench.cpus());
     for way in WAYS {
         match Worker::start(way, &library, bench.cpus())? {
             Ok(worker) => workers.push(worker),
             Err(complaint) => bench.note(&format!("left out: {}: {complaint}", way.title)),
         }
     }
+    pin::to(bench.cpus()[0]);
     let data = seeds::slab_test()?;
     let sizes: Vec<usize> = if bench.quick() { vec![8, 64, 512, 4096] } else { data.sizes.clone() };
     let table = |name: &str, title: &str, unit: Unit| {

@@ -88,11 +88,13 @@ unsafe impl RawLock for SpinLock {
     #[inline]
     fn lock(&self, context: usize) -> bool {
         loop {
-            if self.try_lock(context) {
+            let mut owner = 0;
+            // ORDERING: Acquire pairs with the Release in `unlock`: this owner sees the last one's writes.
+            if self.owner.try_cmpxchg(&mut owner, context, Ordering::Acquire) {
                 return true;
             }
-            // ORDERING: Relaxed: only this context itself can have written its own identity.
-            if self.owner.load(Ordering::Relaxed) == context {
+            // Only this context itself can have written its own identity.
+            if owner == context {
                 return false;
             }
             spin_loop();

@@ -65,13 +65,14 @@ impl<L: RawLock> Node<L> {
     /// Waits for the list lock; `None` if `context` holds it itself.
     #[inline]
     pub(crate) fn lock(&self, context: usize) -> Option<Held<'_, L>> {
-        self.lock.lock(context).then_some(Held { node: self })
+        // Not `then_some`: it would make a `Held`, and drop it, where the lock was not taken.
+        self.lock.lock(context).then(|| Held { node: self })
     }
 
     /// Takes the list lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self, context: usize) -> Option<Held<'_, L>> {
-        self.lock.try_lock(context).then_some(Held { node: self })
+        self.lock.try_lock(context).then(|| Held { node: self })
     }
 
     /// Length of the partial list; a hint without the lock.

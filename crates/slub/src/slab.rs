@@ -7,7 +7,7 @@
     reason = "fields are shared under the slab word, the list lock, or before publication"
 )]
 
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, const_fn};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, const_fn, fence};
 use crate::word::{NONE, SlabWord};
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -184,8 +184,10 @@ impl Slab {
         if self.word.try_cmpxchg(&mut bits, new.bits(), Ordering::AcqRel) {
             return true;
         }
-        // ORDERING: a failed exchange read Relaxed: fetch again with Acquire, the caller will walk from this head.
-        *old = self.word();
+        // ORDERING: a failed exchange read Relaxed; the fence makes it an Acquire, which pairs with the Release half of the
+        // change that won: the caller will walk from this head.
+        fence(Ordering::Acquire);
+        *old = SlabWord::from_bits(bits);
         false
     }
 

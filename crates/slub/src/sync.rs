@@ -101,6 +101,11 @@ mod imp {
 }
 pub(crate) use imp::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::fence;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::fence;
+
 /// Tells the processor (or the model) that this is a waiting loop.
 #[inline]
 pub(crate) fn spin_loop() {

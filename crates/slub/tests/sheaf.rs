@@ -3,6 +3,7 @@
 
 //! The sheaf front end on the try-lock backend and on restartable sequences: the contract suite and the numbered cases
 //! of sheaves and barns.
+#![cfg(not(loom))]
 #![expect(unsafe_code, reason = "frees objects under test")]
 
 mod support;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The slab layer and what needs no front end: lists, limits, sizes, kmalloc, merging.
+#![cfg(not(loom))]
 #![expect(unsafe_code, reason = "frees objects under test")]
 
 mod support;

@@ -3,6 +3,7 @@
 
 //! The tid front end on its three backends: the contract suite and the numbered cases, among them scripted
 //! interleavings of the kernel's own bugs.
+#![cfg(not(loom))]
 #![expect(unsafe_code, reason = "frees objects under test")]
 
 mod support;

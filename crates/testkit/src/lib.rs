@@ -17,6 +17,7 @@ pub mod cmpxchg_suite;
 #[cfg(feature = "std")]
 mod record;
 pub mod refcount_suite;
+pub mod rtmutex_suite;
 pub mod slub_suite;
 
 #[cfg(feature = "std")]

@@ -19,4 +19,5 @@ mod proxy_cases;
 mod random;
 mod requeue_cases;
 mod rw_cases;
+mod suite;
 mod ww_cases;

@@ -117,6 +117,9 @@ pub struct Machine {
     /// Oracle comparisons made.
     pub compared: AtomicU64,
     pub log: Mutex<VecDeque<(u64, &'static str, Event)>>,
+    /// For the suite: words and locks.
+    pub words: [AtomicU32; 16],
+    pub locks: Mutex<Vec<&'static RawMutex<Model>>>,
 }
 
 /// A lock that must not fail because a test thread panicked elsewhere.
@@ -144,6 +147,8 @@ impl Machine {
             truncated: AtomicBool::new(false),
             compared: AtomicU64::new(0),
             log: Mutex::default(),
+            words: Default::default(),
+            locks: Mutex::default(),
         }))
     }
 

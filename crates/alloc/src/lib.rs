@@ -38,6 +38,7 @@ mod global;
 #[expect(unsafe_code, reason = "raw memory and restartable sequences")]
 mod heap;
 #[expect(unsafe_code, reason = "weak symbols take assembly")]
+#[allow(non_snake_case, unreachable_pub, reason = "mangled names, some of which `raw` passes on")]
 mod libc_symbols;
 #[expect(unsafe_code, reason = "hands out references under a lock")]
 mod lock;

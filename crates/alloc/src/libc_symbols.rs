@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The few symbols of the C library that the heap uses when they are there. All weak: glibc before 2.35, musl and
-//! programs without a C library lack some, and a strong import would keep the library from loading at all.
+//! programs without a C library lack some, only C++ programs have the last ones, and a strong import would keep the library from loading at all.
 
 crate::arch::weak_symbols!(
     __rseq_offset,
@@ -14,5 +14,12 @@ crate::arch::weak_symbols!(
     dlopen,
     dlsym,
     fputs,
-    sched_getcpu
+    sched_getcpu,
+    _ZSt15get_new_handlerv,
+    _ZSt17__throw_bad_allocv,
+    __cxa_throw,
+    __cxa_allocate_exception,
+    _ZTVSt9bad_alloc,
+    _ZTISt9bad_alloc,
+    _ZNSt9bad_allocD1Ev
 );

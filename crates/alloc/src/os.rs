@@ -109,7 +109,12 @@ pub(crate) fn purge(base: usize, bytes: usize) -> bool {
         let probe = base as *mut u8;
         probe.write_volatile(1);
         // An emulator that ignores the advice would make `calloc` return dirty memory: hence the probe.
-        mm::madvise(base as *mut c_void, bytes, Advice::LinuxDontNeed).is_ok() && probe.read_volatile() == 0
+        let taken = mm::madvise(base as *mut c_void, bytes, Advice::LinuxDontNeed).is_ok() || {
+            // A sandbox that refuses the advice may allow this: new memory in the place of the old.
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            mm::mmap_anonymous(base as *mut c_void, bytes, ProtFlags::READ | ProtFlags::WRITE, flags).is_ok()
+        };
+        taken && probe.read_volatile() == 0
     }
 }
 

@@ -143,3 +143,11 @@ pub fn set_up() {
 pub fn at_exit() {
     heap::at_exit();
 }
+
+/// The C++ runtime's functions and data that are linked into this program, each null where it is not.
+pub mod cxx_runtime {
+    pub use crate::libc_symbols::{
+        __cxa_allocate_exception, __cxa_throw, _ZNSt9bad_allocD1Ev, _ZSt15get_new_handlerv,
+        _ZSt17__throw_bad_allocv, _ZTISt9bad_alloc, _ZTVSt9bad_alloc,
+    };
+}

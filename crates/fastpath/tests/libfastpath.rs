@@ -293,3 +293,160 @@ fn misuse_is_caught_as_often_as_the_c_library_does_it() {
     assert!(ours >= theirs && ours == frees, "default catches {ours} of {frees}, the system's {theirs}");
     assert_eq!(debug, count);
 }
+
+fn archive() -> PathBuf {
+    Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.a")
+}
+
+#[track_caller]
+fn passes_alone(program: &Path, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("ok"), "{}: {output:?}", program.display());
+}
+
+#[test]
+fn constructors_destructors_and_position_do_not_matter() {
+    for (name, argument) in [("early-pie", "-pie"), ("early-fixed", "-no-pie")] {
+        let Some(program) = build("early.c", name, &[argument]) else { return };
+        for settings in FRONTS {
+            passes(&program, &[], settings);
+        }
+    }
+}
+
+#[test]
+fn static_programs_link_the_archive() {
+    let archive = archive();
+    let archive = archive.to_str().unwrap();
+    let Some(program) = build("early.c", "early-static", &["-static", archive]) else { return };
+    passes_alone(&program, &[]);
+    let Some(program) = build("churn.c", "churn-static", &["-static", archive]) else { return };
+    passes_alone(&program, &["3", "3000", "signals", "forks=5"]);
+    let Some(program) = build("operators.cpp", "operators-static", &["-static", "-DSTATIC", archive]) else {
+        return;
+    };
+    passes_alone(&program, &[]);
+}
+
+#[test]
+fn musl_programs_are_served() {
+    static BUILT: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
+    if !Command::new("musl-gcc").arg("-dumpversion").output().is_ok_and(|output| output.status.success()) {
+        fastpath_testkit::skip("malloc-no-musl", "musl-gcc is not installed");
+        return;
+    }
+    let program = build_with(&BUILT, "musl-gcc", "churn.c", "churn-musl", &[]).unwrap();
+    passes(&program, &["3", "3000", "signals"], &[]);
+    passes(&program, &["3", "3000", "forks=5"], &[("FASTPATH_FRONT", "direct")]);
+    let archive = archive();
+    let arguments = ["-static", archive.to_str().unwrap()];
+    let program = build_with(&BUILT, "musl-gcc", "churn.c", "churn-musl-static", &arguments).unwrap();
+    passes_alone(&program, &["3", "3000", "signals"]);
+}
+
+#[test]
+fn the_library_can_be_loaded_late_and_is_never_unloaded() {
+    let Some(program) = build("late.c", "late", &[]) else { return };
+    let library = library();
+    for setting in [("FASTPATH_FRONT", "sheaf"), ("FASTPATH_FRONT", "trylock")] {
+        let output = Command::new(&program).arg(&library).env(setting.0, setting.1).output().unwrap();
+        assert!(output.status.success() && output.stdout == b"ok\n", "{output:?}");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn refused_system_calls_are_survived() {
+    let (Some(refused), Some(churn), Some(memory)) = (
+        build("refused.c", "refused", &[]),
+        build("churn.c", "churn", &[]),
+        build("memory.c", "memory", &[]),
+    ) else {
+        return;
+    };
+    if served(&refused, &["/bin/true"], &[]).status.code() == Some(77) {
+        fastpath_testkit::skip("malloc-no-seccomp", "system call filters are not permitted here");
+        return;
+    }
+    passes(&refused, &[churn.to_str().unwrap(), "3", "4000"], &[]);
+    let output = served(&refused, &[memory.to_str().unwrap(), "small"], &[]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_process_tree_counts_in_one_file() {
+    use fastpath_alloc::shared_stats;
+    let Some(program) = build("early.c", "early-pie", &["-pie"]) else { return };
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stats-{}", std::process::id()));
+    let (header, length) = shared_stats::new_file(10);
+    let mut file = header.to_vec();
+    file.resize(length, 0);
+    std::fs::write(&path, &file).unwrap();
+    let script = format!("{0}; ({0}); kill -9 $$", program.display());
+    let output = served(
+        Path::new("/bin/sh"),
+        &["-c", &script],
+        &[(shared_stats::VARIABLE, path.to_str().unwrap()), ("FASTPATH_STATS", "exact")],
+    );
+    assert!(!output.status.success());
+    let file = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let entries: Vec<_> = shared_stats::entries(&file).unwrap().collect();
+    // The shell, and twice the program with the child that its constructor forks (and perhaps the shell's own child).
+    assert!(entries.len() >= 5, "{entries:?}");
+    assert!(
+        entries.iter().all(|entry| entry.pid != 0 && entry.front == shared_stats::Front::SheafRseq
+            || entry.front == shared_stats::Front::SheafTryLock),
+        "{entries:?}"
+    );
+    assert!(
+        entries.iter().any(|entry| entry.name() == "sh" && entry.allocations_at_least() > 5),
+        "{entries:?}"
+    );
+    assert!(entries.iter().filter(|entry| entry.name() == "early-pie").count() >= 4, "{entries:?}");
+    assert!(entries.iter().all(|entry| entry.exact_allocs > 0 || entry.exact_frees == 0), "{entries:?}");
+}
+
+/// The instructions of an exported function up to its return, from the disassembler.
+fn disassemble(symbol: &str) -> Option<Vec<String>> {
+    if !have("objdump") {
+        fastpath_testkit::skip("malloc-no-objdump", "objdump is not installed");
+        return None;
+    }
+    let output = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn", &format!("--disassemble={symbol}")])
+        .arg(library())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut instructions = Vec::new();
+    for line in text.lines() {
+        let Some((address, instruction)) = line.split_once(":\t") else { continue };
+        if address.trim_start().chars().all(|digit| digit.is_ascii_hexdigit()) {
+            instructions.push(instruction.trim().to_owned());
+            if instruction.starts_with("ret") {
+                return Some(instructions);
+            }
+        }
+    }
+    panic!("{symbol} has no return: {text}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_exported_fast_paths_are_short_and_take_no_lock() {
+    for (symbol, most) in [("malloc", 20), ("free", 24)] {
+        let Some(instructions) = disassemble(symbol) else { return };
+        let count = |test: &dyn Fn(&str) -> bool| instructions.iter().filter(|line| test(line)).count();
+        let branches = count(&|line| line.starts_with('j'));
+        let calls = count(&|line| line.starts_with("call"));
+        let locked = count(&|line| line.contains("lock ") || line.starts_with("xchg") && line.contains('('));
+        eprintln!(
+            "{symbol}: {} instructions, {branches} branches, {calls} calls, {locked} locked",
+            instructions.len()
+        );
+        assert!(instructions.len() <= most, "{symbol}: {instructions:#?}");
+        assert!(calls == 0 && locked == 0, "{symbol}: {instructions:#?}");
+    }
+}

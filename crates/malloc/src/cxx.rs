@@ -8,6 +8,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
+use fastpath_alloc::raw::cxx_runtime;
 use fastpath_alloc::{errno, raw};
 
 const RTLD_LAZY_NOLOAD: c_int = 1 | 4;
@@ -41,7 +42,10 @@ fn runtime_symbol(name: &CStr) -> *mut c_void {
 
 /// The handler that `std::set_new_handler` installed; null if there is none.
 pub(crate) extern "C" fn new_handler() -> *mut c_void {
-    let function = runtime_symbol(c"_ZSt15get_new_handlerv");
+    let mut function: *mut c_void = cxx_runtime::_ZSt15get_new_handlerv().cast();
+    if function.is_null() {
+        function = runtime_symbol(c"_ZSt15get_new_handlerv");
+    }
     if function.is_null() {
         return function;
     }
@@ -54,13 +58,42 @@ pub(crate) extern "C" fn new_handler() -> *mut c_void {
 
 /// The function that throws `std::bad_alloc`. Ends the process if there is none: `operator new` has no other way.
 pub(crate) extern "C" fn throw_bad_alloc() -> *mut c_void {
-    let function = runtime_symbol(c"_ZSt17__throw_bad_allocv");
+    let mut function: *mut c_void = cxx_runtime::_ZSt17__throw_bad_allocv().cast();
+    if function.is_null() && can_throw_by_parts() {
+        return crate::arch::throw_by_parts();
+    }
+    if function.is_null() {
+        function = runtime_symbol(c"_ZSt17__throw_bad_allocv");
+    }
     if function.is_null() {
         raw::fatal(
             "operator new found no memory, and no C++ runtime is loaded that could throw std::bad_alloc",
         );
     }
     function
+}
+
+/// A static program may hold what it takes to throw `std::bad_alloc` without the function that does it.
+fn can_throw_by_parts() -> bool {
+    !cxx_runtime::__cxa_throw().is_null()
+        && !cxx_runtime::__cxa_allocate_exception().is_null()
+        && !cxx_runtime::_ZTVSt9bad_alloc().is_null()
+        && !cxx_runtime::_ZTISt9bad_alloc().is_null()
+}
+
+/// A new `std::bad_alloc`, not thrown yet. The runtime keeps memory aside for this.
+pub(crate) extern "C" fn new_bad_alloc() -> *mut c_void {
+    // SAFETY: the runtime's function of that name, which ends the process rather than fail; the object is one pointer
+    // to its table of virtual functions, which starts behind two words.
+    unsafe {
+        let allocate: extern "C" fn(usize) -> *mut c_void =
+            core::mem::transmute(cxx_runtime::__cxa_allocate_exception());
+        let exception = allocate(size_of::<usize>());
+        exception
+            .cast::<*mut u8>()
+            .write(cxx_runtime::_ZTVSt9bad_alloc().wrapping_add(2 * size_of::<usize>()));
+        exception
+    }
 }
 
 /// One more attempt after the handler ran.
@@ -101,7 +134,7 @@ fn nothrow_failed(size: usize, align: Option<usize>) -> *mut c_void {
             None => {
                 let function = runtime_symbol_beyond_us(c"_ZnwmRKSt9nothrow_t");
                 if function.is_null() {
-                    return core::ptr::null_mut();
+                    return ask_handler(size, 16);
                 }
                 let new: extern "C" fn(usize, *const u8) -> *mut c_void = core::mem::transmute(function);
                 new(size, c"".as_ptr().cast())
@@ -109,12 +142,30 @@ fn nothrow_failed(size: usize, align: Option<usize>) -> *mut c_void {
             Some(align) => {
                 let function = runtime_symbol_beyond_us(c"_ZnwmSt11align_val_tRKSt9nothrow_t");
                 if function.is_null() {
-                    return core::ptr::null_mut();
+                    return ask_handler(size, align);
                 }
                 let new: extern "C" fn(usize, usize, *const u8) -> *mut c_void =
                     core::mem::transmute(function);
                 new(size, align, c"".as_ptr().cast())
             }
+        }
+    }
+}
+
+/// The nothrow form without the runtime's help, as in a static program. What a handler throws cannot be caught here: the
+/// runtime ends the process then, as it does for any function that promised not to throw.
+fn ask_handler(size: usize, align: usize) -> *mut c_void {
+    loop {
+        let handler = new_handler();
+        if handler.is_null() {
+            return handler;
+        }
+        // SAFETY: a `std::new_handler`.
+        let handler: extern "C" fn() = unsafe { core::mem::transmute(handler) };
+        handler();
+        let block = try_again(size, align);
+        if !block.is_null() {
+            return block;
         }
     }
 }

@@ -19,7 +19,7 @@ macro_rules! weak_symbols {
     ($($name:ident),*) => {$(
         #[doc = concat!("The address of `", stringify!($name), "`, or null where the C library lacks it.")]
         #[inline]
-        pub(crate) fn $name() -> *mut u8 {
+        pub fn $name() -> *mut u8 {
             $crate::arch::weak!($name)
         }
     )*};

@@ -8,3 +8,4 @@
 mod machine;
 
 pub use machine::malloc;
+pub(crate) use machine::throw_by_parts;

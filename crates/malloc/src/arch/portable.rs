@@ -98,3 +98,8 @@ operator_delete!(
     _ZdlPvSt11align_val_tRKSt9nothrow_t,
     _ZdaPvSt11align_val_tRKSt9nothrow_t
 );
+
+/// Not available here.
+pub(crate) fn throw_by_parts() -> *mut c_void {
+    core::ptr::null_mut()
+}

@@ -12,7 +12,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_void;
 
-use crate::cxx::{new_handler, throw_bad_alloc, try_again};
+use crate::cxx::{new_bad_alloc, new_handler, throw_bad_alloc, try_again};
 
 use fastpath_alloc::fast::{
     CLASS2_OF_SIZE, FAST_ROOT, LIMIT, ROOT, RSEQ_OFFSET, TABLE, free_full, free_slow, freed_twice,
@@ -234,6 +234,32 @@ extern "C" fn new_failed(size: usize, align: usize) -> *mut c_void {
         handler = sym new_handler,
         try_again = sym try_again,
         thrower = sym throw_bad_alloc,
+    )
+}
+
+/// The address of the function that throws a `std::bad_alloc` made by hand.
+pub(crate) fn throw_by_parts() -> *mut c_void {
+    throw_made as *mut c_void
+}
+
+#[unsafe(naked)]
+extern "C" fn throw_made() {
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {make}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "mov rdi, rax",
+        "mov rsi, [rip + _ZTISt9bad_alloc@GOTPCREL]",
+        "mov rdx, [rip + _ZNSt9bad_allocD1Ev@GOTPCREL]",
+        "jmp [rip + __cxa_throw@GOTPCREL]",
+        ".cfi_endproc",
+        ".weak _ZTISt9bad_alloc",
+        ".weak _ZNSt9bad_allocD1Ev",
+        ".weak __cxa_throw",
+        make = sym new_bad_alloc,
     )
 }
 

@@ -14,7 +14,8 @@ pub struct FastPath;
 
 // SAFETY: blocks have the size and alignment asked for, do not overlap, and stay until they are freed; nothing unwinds.
 unsafe impl GlobalAlloc for FastPath {
-    #[inline]
+    #[cfg_attr(feature = "inline", inline(always))]
+    #[cfg_attr(not(feature = "inline"), inline)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= 16 {
             heap::malloc::<true>(layout.size())
@@ -23,7 +24,8 @@ unsafe impl GlobalAlloc for FastPath {
         }
     }
 
-    #[inline]
+    #[cfg_attr(feature = "inline", inline(always))]
+    #[cfg_attr(not(feature = "inline"), inline)]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise: a live block of this heap, with this layout.
         unsafe {
@@ -35,7 +37,8 @@ unsafe impl GlobalAlloc for FastPath {
         }
     }
 
-    #[inline]
+    #[cfg_attr(feature = "inline", inline(always))]
+    #[cfg_attr(not(feature = "inline"), inline)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         heap::zeroed(layout.size(), layout.align())
     }

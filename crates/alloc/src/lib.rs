@@ -16,6 +16,9 @@
     reason = "the heap's memory is aligned as it must be, whatever its bytes are called"
 )]
 
+#[cfg(feature = "allocator-api2")]
+#[expect(unsafe_code, reason = "implements Allocator")]
+mod api2;
 #[expect(unsafe_code, reason = "the thread pointer and weak symbols take assembly")]
 mod arch;
 #[expect(unsafe_code, reason = "raw memory")]

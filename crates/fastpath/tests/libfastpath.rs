@@ -22,7 +22,7 @@ fn have(program: &str) -> bool {
 /// Compiles a program once; the path of the binary. `None` (and a counted skip) without the compiler.
 fn build(source: &str, name: &str, arguments: &[&str]) -> Option<PathBuf> {
     static BUILT: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
-    let compiler = if source.ends_with(".cpp") { "c++" } else { "cc" };
+    let compiler = if source.contains(".cpp") { "c++" } else { "cc" };
     build_with(&BUILT, compiler, source, name, arguments)
 }
 

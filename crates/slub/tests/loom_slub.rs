@@ -46,7 +46,7 @@ fn two_per_slab(host: ModelHost, kept: usize) -> Shared<Slabs<ModelHost>> {
 #[test]
 fn the_last_two_frees_discard_the_slab_once() {
     let _one = ONE.lock();
-    explore("slab-last-two", None, 50, || {
+    explore("slab-last-two", None, 30, || {
         let host = ModelHost::new();
         let slabs = two_per_slab(host, 0);
         let (a, b) = (take(&slabs), take(&slabs));

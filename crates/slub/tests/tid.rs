@@ -173,6 +173,34 @@ fn aba<B: TidBackend + 'static>(host: TestHost, backend: B) {
     assert_eq!((host.pages(), host.reports()), (0, vec![]));
 }
 
+/// The list changes between the read of the tid and the read of the head: whatever is read afterwards is as new.
+fn tid_first<B: TidBackend + 'static>(host: TestHost, backend: B) {
+    let cache = cache(host, backend, 64);
+    let (a, b, c) = (alloc(cache), alloc(cache), alloc(cache));
+    for object in [c, b, a] {
+        free(cache, object); // the list starts a, b, c
+    }
+    let taken = leak(Mutex::new(Vec::new()));
+    at(Step::TidRead, 0, || {
+        let (first, second) = (alloc(cache), alloc(cache));
+        free(cache, first);
+        taken.lock().unwrap().push(second);
+    });
+    let first = alloc(cache);
+    let second = alloc(cache);
+    assert!(script_ran());
+    assert_ne!(second, taken.lock().unwrap()[0], "handed out twice");
+    for object in [first, second, b] {
+        free(cache, object);
+    }
+    assert_eq!(cache.destroy(), Ok(()));
+}
+
+#[test]
+fn nothing_older_than_the_tid_is_used() {
+    on_every_backend!("K20", tid_first);
+}
+
 #[test]
 fn an_equal_head_is_not_an_unchanged_list() {
     on_every_backend!("K20", aba);
@@ -188,7 +216,9 @@ fn missing_bump<B: TidBackend + 'static>(host: TestHost, backend: B) {
     at(Step::TidFreeRead, 0, || cache.flush_cpu(0));
     free(cache, last);
     assert!(script_ran());
-    // The object is on its slab's list, and is neither lost nor on a list without a slab.
+    // The object is on its slab's list, not on the list of a CPU without a slab, where a flush would not find it.
+    cache.flush_cpu(0);
+    assert_eq!(cache.info().active_objs, objects.len());
     let again = alloc(cache);
     assert_eq!(again, last);
     objects.push(again);

@@ -178,15 +178,16 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     return;
                 };
                 self.host.step(Step::FreeListed);
-                // SAFETY: under the list lock; the exchange made it this call's business (Invariants 4 and 5).
-                let gone = unsafe { self.list_after_free(&mut held, slab, was_full, new.inuse() == 0) };
-                drop(held);
-                if gone {
-                    let mut discard = Discard::new();
-                    // SAFETY: empty, on no list, and its last object came back in this call.
-                    unsafe { discard.push(slab) };
-                    self.discard_chain(&mut discard, node, wait);
+                let mut discard = Discard::new();
+                // SAFETY: under the list lock; the exchange made it this call's business (Invariants 4 and 5). If it is to
+                // go it is empty and on no list, and its last object came back in this call.
+                unsafe {
+                    if self.list_after_free(&mut held, slab, was_full, new.inuse() == 0) {
+                        self.condemn(&mut held, slab, &mut discard);
+                    }
                 }
+                drop(held);
+                self.discard_chain(&mut discard, node, wait);
                 return;
             }
             shared.stats.add(StatItem::CmpxchgDoubleFail, 1);
@@ -235,19 +236,36 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         false
     }
 
+    /// Chains an empty slab for discarding. It is counted out here, under the lock, so that no count is ever off for
+    /// whoever holds the lock.
+    ///
+    /// # Safety
+    ///
+    /// Under the list lock; the slab is on no list, no object is in use, and nobody else will reach it.
+    pub(crate) unsafe fn condemn(
+        &self,
+        _held: &mut Held<'_, H::Lock>,
+        slab: NonNull<Slab>,
+        discard: &mut Discard,
+    ) {
+        // SAFETY: a live descriptor.
+        let descriptor = unsafe { slab.as_ref() };
+        let shared = &self.nodes[descriptor.node()];
+        // ORDERING: Relaxed: counts publish nothing.
+        shared.nr_slabs.fetch_sub(1, Ordering::Relaxed);
+        // ORDERING: Relaxed, as above.
+        shared.total_objects.fetch_sub(descriptor.capacity(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { discard.push(slab) };
+    }
+
     /// Gives slabs back to the source, with no lock held.
     pub(crate) fn discard_chain(&self, discard: &mut Discard, node: usize, wait: Wait) {
-        let shared = &self.nodes[node];
         while let Some(slab) = discard.pop() {
             // SAFETY: `Discard` holds empty slabs that nobody else reaches.
             unsafe {
-                let capacity = slab.as_ref().capacity();
                 slab.as_ref().unmake(self.config().layout.red_left);
-                // ORDERING: Relaxed: counts publish nothing.
-                shared.nr_slabs.fetch_sub(1, Ordering::Relaxed);
-                // ORDERING: Relaxed, as above.
-                shared.total_objects.fetch_sub(capacity, Ordering::Relaxed);
-                shared.stats.add(StatItem::FreeSlab, 1);
+                self.nodes[node].stats.add(StatItem::FreeSlab, 1);
                 self.host.source().free_slab(slab, wait);
             }
         }

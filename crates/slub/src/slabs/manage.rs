@@ -125,7 +125,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let mut discard = self.list_pending(&mut held, index);
             let mut buckets = [const { SlabList::new() }; BUCKETS];
             let lists = held.lists();
-            let mut kept = SlabList::new();
+            let (mut kept, mut condemned) = (SlabList::new(), SlabList::new());
             // SAFETY: under the list lock; each slab is moved from one list to another.
             unsafe {
                 while let Some(slab) = NonNull::new(lists.partial.first()) {
@@ -136,7 +136,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     if word.inuse() == 0 {
                         // Nobody holds an object of it, and nobody takes one without this lock.
                         descriptor.set_flags(descriptor.flags() & !PARTIAL);
-                        discard.push(slab);
+                        condemned.push_back(slab);
                     } else if free <= BUCKETS {
                         buckets[free.max(1) - 1].push_back(slab);
                     } else {
@@ -147,6 +147,10 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     move_all(bucket, &mut lists.partial);
                 }
                 move_all(&mut kept, &mut lists.partial);
+                while let Some(slab) = NonNull::new(condemned.first()) {
+                    condemned.remove(slab);
+                    self.condemn(&mut held, slab, &mut discard);
+                }
             }
             held.publish_len();
             drop(held);
@@ -358,5 +362,41 @@ unsafe fn move_all(from: &mut SlabList, to: &mut SlabList) {
             from.remove(slab);
             to.push_back(slab);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::slab::{Run, Shape};
+    use crate::word::SlabWord;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_very_long_list_is_estimated_within_its_bounds() {
+        let shape = Shape { size: 64, reciprocal: 0, class: 1, capacity: 10 };
+        let slabs: Vec<Slab> = (0..12_000).map(|_| Slab::new()).collect();
+        let mut list = SlabList::new();
+        let mut exact = 0;
+        for (index, slab) in slabs.iter().enumerate() {
+            let inuse = 1 + index % 9;
+            // SAFETY: nobody else has the descriptor; the list is ours.
+            unsafe {
+                slab.make(core::ptr::null(), shape, Run { node: 0, order: 0 }, 0);
+                let mut word = slab.word();
+                assert!(slab.try_change(&mut word, SlabWord::new().cut(10).take(crate::word::NONE, inuse)));
+                list.push_back(NonNull::from(slab));
+                // All that is scanned is exact.
+                if index + 1 == MAX_SCANNED {
+                    assert_eq!(free_in(&list), exact + 10 - inuse);
+                }
+            }
+            exact += 10 - inuse;
+        }
+        // SAFETY: the list is ours.
+        let estimate = unsafe { free_in(&list) };
+        assert!(estimate <= 12_000 * 10);
+        assert!(estimate.abs_diff(exact) * 100 < exact, "{estimate} for {exact}");
     }
 }

@@ -490,7 +490,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 // SAFETY: under the list lock, on no list.
                 unsafe {
                     if empty {
-                        discard.push(slab);
+                        self.condemn(held, slab, discard);
                     } else if full {
                         self.track_full(held, slab);
                     } else {

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The fastpath developers
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Builds the bare-metal images of kernels/ and runs each in QEMU: they run the contract suites under real timer
+# interrupts and on all their processors, and print TAP. An image passes if it exits with status 0 and prints exactly
+# the lines that the host prints for the same suites. A watchdog ends what hangs.
+# `60-kernels.sh MACHINE...` runs only the named ones. Budget: 6 minutes on two idle cores.
+. "$(dirname "$0")/../lib.sh"
+ci/cross-toolchain.sh || { skip cross-toolchain "rustc-web and rust-web-src cannot be installed"; exit 0; }
+WATCHDOG=180
+
+# machine | target | flags of the variant | status of a pass | emulator and its arguments
+semihosting="-semihosting-config enable=on,target=native"
+quiet="-nographic -monitor none -audiodev none,id=a"
+table="
+armv5      | armv5te-none-eabi          |      | 0 | qemu-system-arm -M versatilepb $quiet -serial null $semihosting -kernel
+"
+
+need_apt qemu-system-arm qemu-system-arm && need_apt qemu-system-x86_64 qemu-system-x86 &&
+    need_apt qemu-system-riscv64 qemu-system-misc || { skip kernels-qemu "QEMU cannot be installed"; exit 0; }
+lld=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/host: //p')/bin/rust-lld
+logs=$ROOT/target/kernels/logs
+mkdir -p "$logs"
+
+build() { # MACHINE TARGET FLAGS: prints the image's path
+    local directory="$ROOT/target/kernels/$1" variable
+    variable=CARGO_TARGET_$(echo "$2" | tr a-z- A-Z_)_LINKER
+    (cd kernels && env RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc CARGO_TARGET_DIR="$directory" "$variable=$lld" \
+        cargo build --quiet --locked -Zbuild-std=core --target "$2" -p "kernel-${1%-*}" ${3:+--config "$3"} >&2) || return 1
+    echo "$directory/$2/debug/kernel-${1%-*}"
+}
+
+# The reference: the same tests as a program of this host.
+(cd kernels && CARGO_TARGET_DIR="$ROOT/target/kernels/hosted" cargo run --quiet --locked -p kernel-hosted) >"$logs/host.tap"
+plan=$(grep '^1\.\.' "$logs/host.tap")
+echo "KERNEL host: plan $plan"
+
+status=0 machines=0
+while IFS='|' read -r -u 3 machine target flags pass command; do
+    machine=$(echo $machine) target=$(echo $target) flags=$(echo $flags) pass=$(echo $pass)
+    [ -n "$machine" ] || continue
+    [ $# -eq 0 ] || [[ " $* " == *" $machine "* ]] || continue
+    machines=$((machines + 1))
+    image=$(build "$machine" "$target" "$flags") || { echo "KERNEL $machine: does not build"; status=1; continue; }
+    code=0
+    # shellcheck disable=SC2086
+    timeout --kill-after=5 $WATCHDOG $command "$image" </dev/null >"$logs/$machine.out" 2>&1 || code=$?
+    tr -d '\r' <"$logs/$machine.out" | grep -E '^(TAP|1\.\.|ok|not ok|Bail|#)' >"$logs/$machine.tap" || true
+    if [ "$code" = "$pass" ] && diff <(grep -v '^#' "$logs/host.tap") <(grep -v '^#' "$logs/$machine.tap") >"$logs/$machine.diff"; then
+        echo "KERNEL $machine: $(sed -n 's/^# machine //p' "$logs/$machine.tap"): plan $plan, all ok"
+    else
+        echo "KERNEL $machine: FAILED (status $code, expected $pass; 124 is the watchdog)"
+        cat "$logs/$machine.out" "$logs/$machine.diff" 2>/dev/null || true
+        status=1
+    fi
+done 3<<<"$table"
+echo "kernels: $machines machines, $plan each"
+exit $status

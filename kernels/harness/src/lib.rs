@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Runs the contract suites on a machine and prints TAP (test anything protocol).
+//!
+//! A machine brings what [`Machine`] asks for: a console, an exit, a timer interrupt, its other processors, and how to
+//! turn interrupts off. The list of tests is the same on every machine and on the host (`kernels/hosted`), so their
+//! plans can be compared.
+#![no_std]
+
+mod interrupts;
+mod processors;
+mod tap;
+
+pub use interrupts::tick;
+pub use tap::{fail, run};
+
+use core::marker::PhantomData;
+use fastpath_cmpxchg::interrupt::InterruptControl;
+
+/// A machine under test.
+pub trait Machine: 'static {
+    /// Its name in reports.
+    const NAME: &'static str;
+    /// How this processor's interrupts are turned off.
+    type Interrupts: InterruptControl;
+    /// Writes to the console.
+    fn write(text: &str);
+    /// Ends the run: status 0 if `passed`.
+    fn exit(passed: bool) -> !;
+    /// Makes the timer interrupt this processor about every 100 microseconds; the handler calls [`tick`].
+    fn start_timer();
+    /// No more interrupts after it returns.
+    fn stop_timer();
+    /// How many processors [`everywhere`](Self::everywhere) uses.
+    fn processors() -> usize;
+    /// Runs `work` on every processor at once, and returns when all are done.
+    fn everywhere(work: fn());
+}
+
+/// The machine's interrupts-off, for words that only the boot processor uses: that is what makes the full forms of
+/// `generic` sound on a machine with several.
+pub struct BootProcessorOnly<I>(PhantomData<I>);
+
+// SAFETY: the controller's own promise for this processor; no other one touches the words of the tests that use it.
+unsafe impl<I: InterruptControl> InterruptControl for BootProcessorOnly<I> {
+    type State = I::State;
+    const EXCLUDES_OTHER_PROCESSORS: bool = true;
+
+    #[inline(always)]
+    fn disable() -> Self::State {
+        I::disable()
+    }
+
+    #[inline(always)]
+    unsafe fn restore(state: Self::State) {
+        // SAFETY: the caller's guarantee is the same.
+        unsafe { I::restore(state) };
+    }
+}

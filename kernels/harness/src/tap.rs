@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The list of tests, the plan, and a line per test.
+
+use crate::{BootProcessorOnly, Machine, interrupts, processors};
+use core::fmt::{self, Write};
+use core::marker::PhantomData;
+use fastpath_cmpxchg::backend::Generic;
+use fastpath_cmpxchg::{Backend, DoubleOps, LocalDoubleOps, Native};
+use fastpath_testkit::cmpxchg_suite as cmpxchg;
+
+/// The machine's console as a `fmt::Write`.
+struct Console<M>(PhantomData<M>);
+
+impl<M: Machine> Write for Console<M> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        M::write(text);
+        Ok(())
+    }
+}
+
+/// A named list of cases.
+type Group<'a> = (&'a str, &'a [cmpxchg::Case]);
+
+/// Runs every test, prints a line for each, and ends the machine.
+pub fn run<M: Machine>() -> ! {
+    type Off<M> = Generic<BootProcessorOnly<<M as Machine>::Interrupts>>;
+    let groups: [Group; 6] = [
+        ("cmpxchg native", &cmpxchg::cases::<Native>()),
+        ("cmpxchg native", &cmpxchg::double_cases::<Native>()),
+        ("cmpxchg generic", &cmpxchg::cases::<Off<M>>()),
+        ("cmpxchg generic", &cmpxchg::double_cases::<Off<M>>()),
+        (
+            "interrupts",
+            &[
+                ("K12 native local forms under a timer", interrupts::k12::<M, Native>),
+                ("K12 generic local forms under a timer", interrupts::k12::<M, Off<M>>),
+            ],
+        ),
+        ("processors", &[("K11 every increment counts", processors::k11::<M>)]),
+    ];
+    let mut console = Console::<M>(PhantomData);
+    let total: usize = groups.iter().map(|(_, cases)| cases.len()).sum();
+    let _ = writeln!(console, "TAP version 13");
+    let _ = writeln!(
+        console,
+        "# machine {}, {} processors, native backend {}, double words {}, local double words {}",
+        M::NAME,
+        M::processors(),
+        Native::NAME,
+        Native::available(),
+        Native::available_local()
+    );
+    let _ = writeln!(console, "1..{total}");
+    let mut number = 0;
+    for (group, cases) in groups {
+        for (name, case) in cases {
+            number += 1;
+            case();
+            let _ = writeln!(console, "ok {number} - {group}: {name}");
+        }
+    }
+    let _ = writeln!(console, "# passed {number} of {total}");
+    M::exit(number == total)
+}
+
+/// What a panic handler does: the current test failed, and with it the run.
+pub fn fail<M: Machine>(info: &core::panic::PanicInfo) -> ! {
+    let _ = writeln!(Console::<M>(PhantomData), "not ok - {info}\nBail out!");
+    M::exit(false)
+}

@@ -14,6 +14,9 @@ semihosting="-semihosting-config enable=on,target=native"
 quiet="-nographic -monitor none -audiodev none,id=a"
 table="
 armv5      | armv5te-none-eabi          |      | 0 | qemu-system-arm -M versatilepb $quiet -serial null $semihosting -kernel
+riscv64    | riscv64gc-unknown-none-elf |      | 0 | qemu-system-riscv64 -M virt -smp 4 -bios none $quiet -serial stdio -kernel
+aarch64    | aarch64-unknown-none-softfloat | | 0 | qemu-system-aarch64 -M virt -cpu cortex-a57 -smp 4 $quiet -serial stdio $semihosting -kernel
+aarch64-lse | aarch64-unknown-none-softfloat | target.aarch64-unknown-none-softfloat.rustflags=['-Ctarget-feature=+lse'] | 0 | qemu-system-aarch64 -M virt -cpu max -smp 4 $quiet -serial stdio $semihosting -kernel
 "
 
 need_apt qemu-system-arm qemu-system-arm && need_apt qemu-system-x86_64 qemu-system-x86 &&

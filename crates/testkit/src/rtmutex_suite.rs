@@ -100,7 +100,7 @@ fn section<K: Kernel>(lock: usize) {
 }
 
 /// K75, K77: a free lock is taken and given back; a held one is not taken by `try_lock`.
-pub fn uncontended<K: Kernel>() {
+fn uncontended<K: Kernel>() {
     for _ in 0..100 {
         assert!(!K::is_locked(0));
         K::lock(0);
@@ -115,7 +115,7 @@ pub fn uncontended<K: Kernel>() {
 }
 
 /// Four tasks count under the lock, with a read and a write of their own, and sleep in the middle.
-pub fn exclusion<K: Kernel>() {
+fn exclusion<K: Kernel>() {
     fn count<K: Kernel>(n: usize) {
         for i in 0..20 {
             K::lock(0);
@@ -136,7 +136,7 @@ pub fn exclusion<K: Kernel>() {
 }
 
 /// K78: by urgency, then by arrival.
-pub fn order<K: Kernel>() {
+fn order<K: Kernel>() {
     fn write<K: Kernel>(n: usize) {
         K::lock(0);
         let at = K::get(0) as usize;
@@ -156,7 +156,7 @@ pub fn order<K: Kernel>() {
 }
 
 /// K80, R25: the owner of three locks runs at the urgency of those it holds up, whatever it gives back first.
-pub fn boost<K: Kernel>() {
+fn boost<K: Kernel>() {
     let me = K::current();
     for lock in 0..3 {
         K::lock(lock);
@@ -175,7 +175,7 @@ pub fn boost<K: Kernel>() {
 }
 
 /// K81, K82: urgency travels along a chain, and back; a change of the last waiter's urgency travels too.
-pub fn chain<K: Kernel>() {
+fn chain<K: Kernel>() {
     fn link<K: Kernel>(lock: usize) {
         K::lock(lock + 1);
         K::lock(lock);
@@ -203,7 +203,7 @@ pub fn chain<K: Kernel>() {
 }
 
 /// K83: whoever closes a ring is told.
-pub fn deadlock<K: Kernel>() {
+fn deadlock<K: Kernel>() {
     fn other<K: Kernel>(_: usize) {
         K::lock(1);
         K::lock(0);
@@ -221,7 +221,7 @@ pub fn deadlock<K: Kernel>() {
 }
 
 /// K85: a wait that ends without the lock leaves no boost and no trace.
-pub fn time_out<K: Kernel>() {
+fn time_out<K: Kernel>() {
     fn late<K: Kernel>(lock: usize) {
         assert_eq!(K::lock_within(lock, 3), Outcome::TimedOut);
         K::set(0, K::get(0) + 1);
@@ -239,7 +239,7 @@ pub fn time_out<K: Kernel>() {
 
 /// The reason for it all: a task in the middle does not delay an urgent one that waits for a lock. Only where one task runs
 /// at a time.
-pub fn inversion<K: Kernel>() {
+fn inversion<K: Kernel>() {
     fn urgent<K: Kernel>(_: usize) {
         K::lock(0);
         K::set(1, K::get(0) + 1);

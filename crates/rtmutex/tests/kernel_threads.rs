@@ -116,7 +116,7 @@ fn a_lock_may_be_freed_right_after_its_unlock() {
                     (*lock).lock();
                     (*lock).unlock();
                     lock.cast::<u8>().write_bytes(0xa5, size_of::<RawMutex<Threads>>());
-                    drop(Box::from_raw(lock.cast::<[u8; size_of::<RawMutex<Threads>>()]>().cast::<Bytes>()));
+                    drop(Box::from_raw(lock.cast::<Bytes>()));
                 }
                 // ORDERING: Relaxed: a count.
                 freed.fetch_add(1, Ordering::Relaxed);

@@ -22,6 +22,7 @@ mod progress;
 pub(crate) mod qemu;
 mod refcount;
 pub(crate) mod report;
+mod rtmutex;
 pub(crate) mod seeds;
 #[expect(unsafe_code, reason = "calls allocators")]
 pub(crate) mod slab;
@@ -36,7 +37,7 @@ use crate::failure::Failure;
 
 /// Every family, in the order they are run and shown.
 pub(crate) const FAMILIES: &[Family] =
-    &[cmpxchg::FAMILY, percpu::FAMILY, slab::FAMILY, refcount::FAMILY, open_close::FAMILY];
+    &[cmpxchg::FAMILY, percpu::FAMILY, slab::FAMILY, refcount::FAMILY, rtmutex::FAMILY, open_close::FAMILY];
 
 /// Measures `families` with the calling thread kept on the first of `cpus`.
 pub(crate) fn measure(

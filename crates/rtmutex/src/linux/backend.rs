@@ -7,7 +7,7 @@
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fastpath_sys::futex::{self, Clock, PiError, Scope, Timespec, WaitError};
@@ -187,33 +187,26 @@ pub(super) fn at_fork_in_child(handler: unsafe extern "C" fn()) -> bool {
     answer == 0
 }
 
-/// Where each thread's rseq area is, from its thread pointer; [`NO_AREA`] if nobody registered one.
-static RSEQ_AREA: AtomicIsize = AtomicIsize::new(NO_AREA);
-
-const NO_AREA: isize = isize::MIN;
-
-/// Finds the registration of restartable sequences, if there is one. Before it is called, [`cpu`] knows nothing.
-pub(super) fn find_rseq() {
-    let offset = match rseq::libc() {
+/// Where each thread's rseq area is, from its thread pointer. Always that of an area that lives as long as its thread and
+/// says whether the thread is registered.
+pub(super) fn rseq_area() -> isize {
+    match rseq::libc() {
         rseq::Libc::Registers { offset, .. } => offset,
-        // Perhaps another part of the program registers its threads; an unregistered area says so itself.
+        // Perhaps another part of the program registers its threads.
         rseq::Libc::Silent | rseq::Libc::Declined => rseq::area_offset(),
-    };
-    // ORDERING: Relaxed, a constant of the process; who reads the old value knows no CPU.
-    RSEQ_AREA.store(offset, Ordering::Relaxed);
+    }
 }
 
-/// The CPU the caller runs on, if restartable sequences tell it for free: two loads.
+/// The CPU the caller runs on, by the rseq area at `offset`; as a signed number it is negative if the thread is not
+/// registered.
+///
+/// # Safety
+///
+/// `offset` comes from [`rseq_area`].
 #[inline(always)]
-pub(super) fn cpu() -> Option<u32> {
-    // ORDERING: Relaxed, see `find_rseq`.
-    let offset = RSEQ_AREA.load(Ordering::Relaxed);
-    if offset == NO_AREA {
-        return None;
-    }
+pub(super) unsafe fn cpu_by(offset: isize) -> u32 {
     // SAFETY: the offset names the calling thread's area, which lives as long as the thread.
     let area = unsafe { &*rseq::area_at(offset) };
     // ORDERING: Relaxed, the kernel writes it for this thread.
-    let cpu = area.cpu_id.load(Ordering::Relaxed);
-    (cpu.cast_signed() >= 0).then_some(cpu)
+    area.cpu_id.load(Ordering::Relaxed)
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::backend::{self, Deadline};
 use super::error::{LockError, LockResult};
 use super::guard::RtMutexGuard;
-use super::protocol::{self, RETRIES, Refusal};
+use super::protocol::{self, Port as _, RETRIES, Refusal};
 use super::raw::RawRtMutex;
 use super::tid;
 
@@ -272,7 +272,11 @@ impl RtCondvar {
     }
 
     fn sleep(&self, mutex: &RawRtMutex, seen: u32, deadline: Option<Deadline>) -> Woken {
-        match backend::wait_requeue_pi(&self.sequence, seen, mutex.futex(), deadline) {
+        // The kernel may move us to the mutex at any time: nobody should watch it as if it had no waiters.
+        mutex.count_sleeper(true);
+        let answer = backend::wait_requeue_pi(&self.sequence, seen, mutex.futex(), deadline);
+        mutex.count_sleeper(false);
+        match answer {
             Ok(()) => {
                 mutex.note(protocol::granted(mutex));
                 let me = tid::current();

@@ -48,6 +48,7 @@ pub enum LockError<G> {
 pub type LockResult<G> = Result<G, LockError<G>>;
 
 impl<G> LockError<G> {
+    #[inline(always)]
     pub(super) fn from_refusal(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Deadlock => Self::Deadlock,

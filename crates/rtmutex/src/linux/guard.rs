@@ -17,51 +17,60 @@ use super::mutex::RtMutex;
 use super::protocol::Refusal;
 use super::raw::{CLOSED, POISONED, REMARKABLE, RawRtMutex, STRICT_RECOVERY};
 
-/// Ownership of a raw lock, released on drop. All guards that own one are made of it.
-pub(super) struct Hold<'a> {
-    raw: &'a RawRtMutex,
-    /// The id the lock was taken under. In a forked child it is the parent's, as the word is.
-    me: u32,
-    /// Whether the thread was unwinding when it took the lock: such a guard does not poison.
-    panicking: bool,
-}
+/// What a guard remembers of an acquisition, in one word so that guards travel in registers: the id the lock was taken
+/// under (in a forked child it is the parent's, as the word is), and in bit 31 whether the thread was unwinding then
+/// (such a guard does not poison).
+#[derive(Clone, Copy)]
+pub(super) struct Ticket(u32);
 
-impl<'a> Hold<'a> {
-    /// The calling thread owns `raw`, acquired under the id `me`.
+/// The thread was unwinding when it took the lock.
+const UNWINDING: u32 = 1 << 31;
+
+impl Ticket {
+    /// The calling thread has just acquired a lock under the id `me`.
     #[inline(always)]
-    pub(super) fn new(raw: &'a RawRtMutex, me: u32, panicking: bool) -> Self {
-        Self { raw, me, panicking }
+    pub(super) fn new(me: u32) -> Self {
+        Self(if thread::panicking() { me | UNWINDING } else { me })
     }
 
     #[inline(always)]
-    fn release(&self) -> Result<(), Refusal> {
-        self.before_release();
-        self.raw.unlock(self.me)
+    const fn id(self) -> u32 {
+        self.0 & !UNWINDING
+    }
+
+    /// Whether a panic has begun since.
+    #[inline(always)]
+    fn has_panicked(self) -> bool {
+        self.0 & UNWINDING == 0 && thread::panicking()
+    }
+
+    #[inline(always)]
+    fn release(self, raw: &RawRtMutex) -> Result<(), Refusal> {
+        self.before_release(raw);
+        raw.unlock(self.id())
     }
 
     /// Leaves on record what is out of the ordinary: a panic poisons, and an unrepaired strict lock closes.
     #[inline(always)]
-    pub(super) fn before_release(&self) {
-        if (!self.panicking && thread::panicking()) || self.raw.flags() & REMARKABLE != 0 {
-            self.leave_remark();
+    pub(super) fn before_release(self, raw: &RawRtMutex) {
+        if self.has_panicked() || raw.flags() & REMARKABLE != 0 {
+            self.leave_remark(raw);
         }
     }
 
     #[cold]
-    fn leave_remark(&self) {
-        if !self.panicking && thread::panicking() {
-            self.raw.set_flag(POISONED);
-        } else if self.raw.options() & STRICT_RECOVERY != 0 && self.raw.flags() & POISONED != 0 {
-            self.raw.set_flag(CLOSED);
+    fn leave_remark(self, raw: &RawRtMutex) {
+        if self.has_panicked() {
+            raw.set_flag(POISONED);
+        } else if raw.options() & STRICT_RECOVERY != 0 && raw.flags() & POISONED != 0 {
+            raw.set_flag(CLOSED);
         }
     }
-}
 
-impl Drop for Hold<'_> {
+    /// Releases when a guard goes. What the kernel refuses leaves nothing to undo; `unlock` on the guard reports it.
     #[inline(always)]
-    fn drop(&mut self) {
-        // A release that the kernel refuses leaves nothing to undo; `unlock` on the guard reports it.
-        let _ = self.release();
+    pub(super) fn release_on_drop(self, raw: &RawRtMutex) {
+        let _ = self.release(raw);
     }
 }
 
@@ -70,8 +79,8 @@ impl Drop for Hold<'_> {
 /// It is not `Send`: the kernel knows the owner by its thread id.
 #[must_use = "the mutex unlocks as soon as the guard is dropped"]
 pub struct RtMutexGuard<'a, T: ?Sized> {
-    hold: Hold<'a>,
     mutex: &'a RtMutex<T>,
+    ticket: Ticket,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -83,22 +92,14 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
     ///
     /// The calling thread owns `mutex`, acquired under the id `me`, and no other guard for it exists.
     #[inline(always)]
-    pub(super) unsafe fn new(mutex: &'a RtMutex<T>, me: u32, panicking: bool) -> Self {
-        Self { hold: Hold::new(mutex.raw(), me, panicking), mutex, not_send: PhantomData }
-    }
-
-    /// The mutex this guard belongs to.
-    #[inline(always)]
-    pub(super) fn mutex(&self) -> &'a RtMutex<T> {
-        self.mutex
+    pub(super) unsafe fn new(mutex: &'a RtMutex<T>, me: u32) -> Self {
+        Self { mutex, ticket: Ticket::new(me), not_send: PhantomData }
     }
 
     /// Gives up the guard but not the lock, for a condition variable, which is about to release it in its own way.
     pub(super) fn suspend(self) -> (&'a RtMutex<T>, u32) {
-        if self.hold.raw.flags() & REMARKABLE != 0 {
-            self.hold.leave_remark();
-        }
-        let parts = (self.mutex, self.hold.me);
+        self.ticket.before_release(self.mutex.raw());
+        let parts = (self.mutex, self.ticket.id());
         mem::forget(self);
         parts
     }
@@ -124,7 +125,7 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
     /// ```
     #[doc(alias = "pthread_mutex_consistent")]
     pub fn make_consistent(this: &mut Self) {
-        this.hold.raw.clear_flag(POISONED);
+        this.mutex.clear_poison();
     }
 
     /// Unlocks, and says whether the kernel agreed.
@@ -139,7 +140,7 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
     /// RtMutexGuard::unlock(lock.lock().unwrap()).unwrap();
     /// ```
     pub fn unlock(this: Self) -> Result<(), UnlockError> {
-        let result = this.hold.release();
+        let result = this.ticket.release(this.mutex.raw());
         mem::forget(this);
         result.map_err(UnlockError::from_refusal)
     }
@@ -157,8 +158,14 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
         F: FnOnce(&mut T) -> &mut U,
     {
         let value = NonNull::from(f(&mut *this));
-        let Self { hold, .. } = this;
-        MappedRtMutexGuard { hold, value, variance: PhantomData }
+        this.into_mapped(value)
+    }
+
+    /// The same ownership with another view.
+    fn into_mapped<U: ?Sized>(self, value: NonNull<U>) -> MappedRtMutexGuard<'a, U> {
+        let (raw, ticket) = (self.mutex.raw(), self.ticket);
+        mem::forget(self);
+        MappedRtMutexGuard { raw, ticket, value, variance: PhantomData }
     }
 
     /// A guard for a part of the data that may not exist.
@@ -178,12 +185,16 @@ impl<'a, T: ?Sized> RtMutexGuard<'a, T> {
         F: FnOnce(&mut T) -> Option<&mut U>,
     {
         match f(&mut *this).map(NonNull::from) {
-            Some(value) => {
-                let Self { hold, .. } = this;
-                Ok(MappedRtMutexGuard { hold, value, variance: PhantomData })
-            }
+            Some(value) => Ok(this.into_mapped(value)),
             None => Err(this),
         }
+    }
+}
+
+impl<T: ?Sized> Drop for RtMutexGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.ticket.release_on_drop(self.mutex.raw());
     }
 }
 
@@ -222,7 +233,8 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RtMutexGuard<'_, T> {
 /// It cannot wait on a condition variable: whoever gets the lock meanwhile could remove the part it points to.
 #[must_use = "the mutex unlocks as soon as the guard is dropped"]
 pub struct MappedRtMutexGuard<'a, U: ?Sized> {
-    hold: Hold<'a>,
+    raw: &'a RawRtMutex,
+    ticket: Ticket,
     value: NonNull<U>,
     /// Invariant in `U`, as a mutable reference is, and not `Send`.
     variance: PhantomData<(&'a mut U, *mut ())>,
@@ -238,8 +250,14 @@ impl<'a, U: ?Sized> MappedRtMutexGuard<'a, U> {
         F: FnOnce(&mut U) -> &mut V,
     {
         let value = NonNull::from(f(&mut *this));
-        let Self { hold, .. } = this;
-        MappedRtMutexGuard { hold, value, variance: PhantomData }
+        this.into_mapped(value)
+    }
+
+    /// The same ownership with another view.
+    fn into_mapped<V: ?Sized>(self, value: NonNull<V>) -> MappedRtMutexGuard<'a, V> {
+        let (raw, ticket) = (self.raw, self.ticket);
+        mem::forget(self);
+        MappedRtMutexGuard { raw, ticket, value, variance: PhantomData }
     }
 
     /// A guard for a part of this part that may not exist.
@@ -252,12 +270,16 @@ impl<'a, U: ?Sized> MappedRtMutexGuard<'a, U> {
         F: FnOnce(&mut U) -> Option<&mut V>,
     {
         match f(&mut *this).map(NonNull::from) {
-            Some(value) => {
-                let Self { hold, .. } = this;
-                Ok(MappedRtMutexGuard { hold, value, variance: PhantomData })
-            }
+            Some(value) => Ok(this.into_mapped(value)),
             None => Err(this),
         }
+    }
+}
+
+impl<U: ?Sized> Drop for MappedRtMutexGuard<'_, U> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.ticket.release_on_drop(self.raw);
     }
 }
 

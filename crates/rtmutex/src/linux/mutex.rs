@@ -10,7 +10,6 @@
 
 use core::cell::UnsafeCell;
 use core::fmt;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::backend::Deadline;
@@ -183,7 +182,7 @@ impl<T: ?Sized> RtMutex<T> {
     /// *lock.lock().unwrap() += 1;
     /// assert_eq!(*lock.lock().unwrap(), 2);
     /// ```
-    #[inline]
+    #[inline(always)] // Only so does the result stay in registers.
     #[doc(alias = "rt_mutex_lock")]
     #[doc(alias = "pthread_mutex_lock")]
     pub fn lock(&self) -> LockResult<RtMutexGuard<'_, T>> {
@@ -287,16 +286,16 @@ impl<T: ?Sized> RtMutex<T> {
     #[inline(always)]
     pub(super) fn admit(&self, me: u32) -> LockResult<RtMutexGuard<'_, T>> {
         // SAFETY: the caller of this private function has just acquired the lock under `me`.
-        let guard = unsafe { RtMutexGuard::new(self, me, thread::panicking()) };
-        if self.raw.flags() & REMARKABLE == 0 { Ok(guard) } else { Self::admit_with_remark(guard) }
-    }
-
-    #[cold]
-    fn admit_with_remark(guard: RtMutexGuard<'_, T>) -> LockResult<RtMutexGuard<'_, T>> {
-        if guard.mutex().raw.flags() & CLOSED != 0 {
-            return Err(LockError::NotRecoverable);
+        let guard = unsafe { RtMutexGuard::new(self, me) };
+        let flags = self.raw.flags();
+        // Built here and not in a cold function, so that the result need not exist in memory.
+        if flags & REMARKABLE == 0 {
+            Ok(guard)
+        } else if flags & CLOSED == 0 {
+            Err(LockError::OwnerDied(guard))
+        } else {
+            Err(LockError::NotRecoverable)
         }
-        Err(LockError::OwnerDied(guard))
     }
 
     /// Whether an owner died or panicked and nobody has repaired the data yet.

@@ -101,6 +101,10 @@ pub trait Port {
     fn spin_limit(&self) -> u32;
     /// Whether `owner` is known to have last run on the caller's own CPU: it cannot make progress while we watch.
     fn owner_is_on_this_cpu(&self, owner: u32) -> bool;
+    /// Whether any thread is known to wait in the kernel for this lock.
+    fn has_sleepers(&self) -> bool;
+    /// Counts the caller among those that wait in the kernel, or (`false`) no longer.
+    fn count_sleeper(&self, sleeps: bool);
     /// One pause between two looks.
     fn pause(&self);
     /// Lets others run before retry number `attempt`.
@@ -134,7 +138,10 @@ pub fn lock<P: Port>(port: &P, me: u32, deadline: Option<P::Deadline>) -> Result
     }
     let mut last = Refusal::Again;
     for attempt in 0..RETRIES {
-        match port.lock_pi(deadline) {
+        port.count_sleeper(true);
+        let answer = port.lock_pi(deadline);
+        port.count_sleeper(false);
+        match answer {
             Ok(()) => return Ok(granted(port)),
             Err(Refusal::NoSuchOwner) => match take_over(port, me) {
                 Ok(grant) => return Ok(grant),
@@ -151,7 +158,8 @@ pub fn lock<P: Port>(port: &P, me: u32, deadline: Option<P::Deadline>) -> Result
 /// Watches the word for at most the port's spin limit and takes it if it becomes free. True if the caller owns it.
 ///
 /// Stops at once when somebody waits in the kernel (the order of priorities is the kernel's then), and when the owner
-/// cannot run because the caller occupies its CPU.
+/// cannot run because the caller occupies its CPU. WAITERS with nobody waiting does not stop it: two threads that take
+/// turns would otherwise, once one of them slept, sleep for each other for ever.
 fn watch<P: Port>(port: &P, me: u32) -> bool {
     for _ in 0..port.spin_limit() {
         let seen = port.load();
@@ -159,7 +167,9 @@ fn watch<P: Port>(port: &P, me: u32) -> bool {
             if port.cmpxchg_acquire(word::FREE, me) {
                 return true;
             }
-        } else if !word::worth_watching(seen, me) || port.owner_is_on_this_cpu(word::owner(seen)) {
+        } else if !word::worth_watching(seen, me, port.has_sleepers())
+            || port.owner_is_on_this_cpu(word::owner(seen))
+        {
             return false;
         }
         port.pause();

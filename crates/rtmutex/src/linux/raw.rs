@@ -4,7 +4,7 @@
 //! The lock without data: the fast paths, and the real [`Port`] behind them.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use super::backend::{self, Deadline};
 use super::protocol::{self, Grant, Port, Refusal};
@@ -45,6 +45,9 @@ pub struct RawRtMutex {
     owner_cpu: AtomicU32,
     flags: AtomicU8,
     options: u8,
+    /// How many threads are about to wait in the kernel, wait there, or have just waited. Wrong if one died there:
+    /// then too many, which costs others their spinning.
+    sleepers: AtomicU16,
 }
 
 /// The hint's low bits hold the CPU, modulo this; its high bits the thread id, of which Linux uses 22 bits at most.
@@ -73,16 +76,17 @@ impl RawRtMutex {
             owner_cpu: AtomicU32::new(0),
             flags: AtomicU8::new(0),
             options,
+            sleepers: AtomicU16::new(0),
         }
     }
 
     /// Locks, and says under which id.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock(&self) -> Result<u32, Refusal> {
         let me = tid::current();
         // ORDERING: Acquire pairs with the Release in `unlock`: we see what the previous owner wrote.
         if self.word.compare_exchange(word::FREE, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.lock_contended(me, None)?;
+            self.lock_contended(me)?;
         }
         self.leave_hint(me);
         Ok(me)
@@ -93,7 +97,7 @@ impl RawRtMutex {
         let me = tid::current();
         // ORDERING: Acquire, as in `lock`.
         if self.word.compare_exchange(word::FREE, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.lock_contended(me, Some(deadline))?;
+            self.lock_contended_until(me, Some(deadline))?;
         }
         self.leave_hint(me);
         Ok(me)
@@ -112,7 +116,7 @@ impl RawRtMutex {
     }
 
     /// Unlocks what was locked under the id `me`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unlock(&self, me: u32) -> Result<(), Refusal> {
         // ORDERING: Release pairs with the Acquire of the next owner: it sees what we wrote.
         if self.word.compare_exchange(me, word::FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
@@ -143,7 +147,12 @@ impl RawRtMutex {
 
     #[cold]
     #[inline(never)]
-    fn lock_contended(&self, me: u32, deadline: Option<Deadline>) -> Result<(), Refusal> {
+    fn lock_contended(&self, me: u32) -> Result<(), Refusal> {
+        self.lock_contended_until(me, None)
+    }
+
+    #[cold]
+    fn lock_contended_until(&self, me: u32, deadline: Option<Deadline>) -> Result<(), Refusal> {
         // A deadline that has passed gives what a try gives. (The kernel would give the same answer, but leave WAITERS
         // behind, and with it a needless system call for the owner.)
         let grant = if deadline.is_some_and(Deadline::has_passed) {
@@ -192,9 +201,13 @@ impl RawRtMutex {
     /// Writes down where the owner runs. `me` owns the lock.
     #[inline(always)]
     pub(super) fn leave_hint(&self, me: u32) {
-        if let Some(cpu) = backend::cpu() {
-            // ORDERING: Relaxed, a hint: whoever reads it checks the id against the word and copes with a stale one.
-            self.owner_cpu.store(hint(me, cpu), Ordering::Relaxed);
+        // Without a registration this is the hint for a CPU that nobody compares with: see `spin_limit`.
+        let here = hint(me, tid::unchecked_cpu());
+        // A store that the release would have to wait for costs 4 cycles; mostly the same thread comes again.
+        // ORDERING: Relaxed, a hint: whoever reads it checks the id against the word and copes with a stale one.
+        if self.owner_cpu.load(Ordering::Relaxed) != here {
+            // ORDERING: Relaxed, as above.
+            self.owner_cpu.store(here, Ordering::Relaxed);
         }
     }
 
@@ -282,13 +295,25 @@ impl Port for RawRtMutex {
 
     fn spin_limit(&self) -> u32 {
         // Without a known CPU nobody can tell whether the owner could make progress: strict order then, too.
-        if self.options & NO_SPIN != 0 || backend::cpu().is_none() { 0 } else { SPIN_LIMIT }
+        if self.options & NO_SPIN != 0 || tid::cpu().is_none() { 0 } else { SPIN_LIMIT }
     }
 
     fn owner_is_on_this_cpu(&self, owner: u32) -> bool {
         // ORDERING: Relaxed, a hint.
         let left = self.owner_cpu.load(Ordering::Relaxed);
-        backend::cpu().is_some_and(|cpu| left == hint(owner, cpu))
+        tid::cpu().is_some_and(|cpu| left == hint(owner, cpu))
+    }
+
+    fn has_sleepers(&self) -> bool {
+        // ORDERING: Relaxed. Who sees WAITERS but not yet the count of the thread that made the kernel set it looks a
+        // few times more than it should, and then goes to the kernel too.
+        self.sleepers.load(Ordering::Relaxed) != 0
+    }
+
+    fn count_sleeper(&self, sleeps: bool) {
+        let change = if sleeps { 1 } else { u16::MAX };
+        // ORDERING: Relaxed, see `has_sleepers`.
+        self.sleepers.fetch_add(change, Ordering::Relaxed);
     }
 
     fn pause(&self) {

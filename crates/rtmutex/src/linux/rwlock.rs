@@ -40,12 +40,11 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::backend::{self, Deadline};
 use super::error::{LockError, LockResult, TryLockError, TryLockResult};
-use super::guard::Hold;
+use super::guard::Ticket;
 use super::protocol::Refusal;
 use super::raw::{POISONED, REMARKABLE, RawRtMutex};
 
@@ -301,8 +300,7 @@ impl<T: ?Sized> RtRwLock<T> {
     }
 
     fn admit_writer(&self, me: u32) -> LockResult<RtRwLockWriteGuard<'_, T>> {
-        let hold = Hold::new(&self.gate, me, thread::panicking());
-        let guard = RtRwLockWriteGuard { hold, lock: self, not_send: PhantomData };
+        let guard = RtRwLockWriteGuard { lock: self, ticket: Ticket::new(me), not_send: PhantomData };
         if self.is_poisoned() { Err(LockError::OwnerDied(guard)) } else { Ok(guard) }
     }
 
@@ -383,9 +381,8 @@ impl<T: ?Sized> Deref for RtRwLockReadGuard<'_, T> {
 /// Exclusive access to the data of an [`RtRwLock`]; dropping it releases.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RtRwLockWriteGuard<'a, T: ?Sized> {
-    /// Released after `drop` has let the readers in.
-    hold: Hold<'a>,
     lock: &'a RtRwLock<T>,
+    ticket: Ticket,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -422,8 +419,9 @@ impl<T: ?Sized> Drop for RtRwLockWriteGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // A panic must be on record before the first reader can enter.
-        self.hold.before_release();
+        self.ticket.before_release(&self.lock.gate);
         self.lock.reopen();
+        self.ticket.release_on_drop(&self.lock.gate);
     }
 }
 

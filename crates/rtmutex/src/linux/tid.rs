@@ -28,22 +28,29 @@
 
 use core::cell::Cell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, Ordering};
 use std::thread_local;
 
 use super::backend;
 
-/// The largest page size of the architectures Linux runs on in practice, so that the epoch has its page for itself.
-#[cfg(any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "loongarch64"))]
-#[repr(C, align(65536))]
-struct EpochPage(AtomicU32, [u8; 65532]);
+/// What a forked child must not inherit, alone on its page. Zero-initialised statics lie in anonymous private memory,
+/// page for page; the alignment is the largest page size of the architectures Linux runs on in practice.
+#[cfg_attr(
+    any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "loongarch64"),
+    repr(C, align(65536))
+)]
+#[cfg_attr(
+    not(any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "loongarch64")),
+    repr(C, align(4096))
+)]
+struct Page {
+    /// The process's epoch, 0 before anybody asked.
+    epoch: AtomicU32,
+    /// Where threads have their rseq area. The same in a child, but here it costs the fast path no other address.
+    rseq_area: AtomicIsize,
+}
 
-/// The process's epoch, alone on its page. Zero-initialised statics lie in anonymous private memory, page for page.
-#[cfg(not(any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "loongarch64")))]
-#[repr(C, align(4096))]
-struct EpochPage(AtomicU32, [u8; 4092]);
-
-static EPOCH: EpochPage = EpochPage(AtomicU32::new(0), [0; size_of::<EpochPage>() - 4]);
+static PAGE: Page = Page { epoch: AtomicU32::new(0), rseq_area: AtomicIsize::new(0) };
 
 /// The last epoch handed out in this line of descent.
 static LAST_EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -67,11 +74,27 @@ thread_local! {
 #[inline(always)]
 pub(super) fn current() -> u32 {
     let cached = CACHED.get();
-    // ORDERING: Relaxed, nothing is published through the epoch; a thread compares it with what it stored itself.
-    if cached.epoch != EPOCH.0.load(Ordering::Relaxed) {
+    // ORDERING: Relaxed, a thread compares it with what it read itself, with Acquire, when it asked.
+    if cached.epoch != PAGE.epoch.load(Ordering::Relaxed) {
         return ask();
     }
     cached.tid
+}
+
+/// The CPU the calling thread runs on, if restartable sequences tell it for free: two loads.
+#[inline(always)]
+pub(super) fn cpu() -> Option<u32> {
+    let cpu = unchecked_cpu();
+    (cpu.cast_signed() >= 0).then_some(cpu)
+}
+
+/// As [`cpu`], and some huge number if nothing tells it. The calling thread has asked for its id before.
+#[inline(always)]
+pub(super) fn unchecked_cpu() -> u32 {
+    // ORDERING: Relaxed, this thread has read the epoch with Acquire when it asked for its id.
+    let offset = PAGE.rseq_area.load(Ordering::Relaxed);
+    // SAFETY: in a process whose epoch is set this comes from `rseq_area`, and the caller has seen the epoch.
+    unsafe { backend::cpu_by(offset) }
 }
 
 /// The id the calling thread had before the last fork it lived through, 0 if there was none.
@@ -94,15 +117,17 @@ fn ask() -> u32 {
 
 /// The process's epoch; the first caller in a process sets it.
 fn process_epoch() -> u32 {
-    // ORDERING: Relaxed, see `current`.
-    let epoch = EPOCH.0.load(Ordering::Relaxed);
+    // ORDERING: Acquire pairs with the Release below: with the epoch comes the place of the rseq area.
+    let epoch = PAGE.epoch.load(Ordering::Acquire);
     if epoch != 0 {
         return epoch;
     }
+    // ORDERING: Relaxed, the epoch below publishes it.
+    PAGE.rseq_area.store(backend::rseq_area(), Ordering::Relaxed);
     // ORDERING: Relaxed, the counter orders nothing; only its values matter.
     let mine = LAST_EPOCH.fetch_add(1, Ordering::Relaxed).wrapping_add(1).clamp(1, NEVER - 1);
-    // ORDERING: Relaxed, see `current`.
-    match EPOCH.0.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {
+    // ORDERING: Release, and Acquire if another thread was first, as above.
+    match PAGE.epoch.compare_exchange(0, mine, Ordering::Release, Ordering::Acquire) {
         Ok(_) => mine,
         Err(other) => other,
     }
@@ -117,11 +142,10 @@ fn prepare() {
     if PREPARED.load(Ordering::Acquire) {
         return;
     }
-    backend::find_rseq();
-    let page = NonNull::from(&EPOCH).cast();
+    let page = NonNull::from(&PAGE).cast();
     // SAFETY: the range is a static of its own, whole pages, and its bytes have no meaning but the epoch's, whose
     // value 0 is valid: a child that finds it wiped asks again.
-    let wiped = unsafe { backend::wipe_on_fork(page, size_of::<EpochPage>()) };
+    let wiped = unsafe { backend::wipe_on_fork(page, size_of::<Page>()) };
     if !wiped {
         // If the C library has no memory for its list, nothing is left to try: a fork goes unnoticed.
         backend::at_fork_in_child(reset);
@@ -137,7 +161,7 @@ fn prepare() {
 /// None is needed; the C library wants such a type.
 unsafe extern "C" fn reset() {
     // ORDERING: Relaxed, the child has one thread.
-    EPOCH.0.store(0, Ordering::Relaxed);
+    PAGE.epoch.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -155,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_epoch_has_its_pages_for_itself() {
-        assert_eq!(core::mem::align_of::<EpochPage>(), core::mem::size_of::<EpochPage>());
-        assert_eq!((&raw const EPOCH).addr() % core::mem::size_of::<EpochPage>(), 0);
+        assert_eq!(core::mem::align_of::<Page>(), core::mem::size_of::<Page>());
+        assert_eq!((&raw const PAGE).addr() % core::mem::size_of::<Page>(), 0);
     }
 }

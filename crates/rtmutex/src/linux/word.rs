@@ -57,10 +57,12 @@ pub const fn kernel_may_grant(word: u32, me: u32) -> bool {
 
 /// Whether watching `word` for its release may pay: it is held by another thread, and nobody waits in the kernel.
 ///
-/// With WAITERS set the kernel hands the lock over in priority order, so the word never becomes 0 for a spinning
-/// thread; with OWNER_DIED nobody is going to release it.
-pub const fn worth_watching(word: u32, me: u32) -> bool {
-    word & !TID_MASK == 0 && owner(word) != me
+/// While somebody does, the kernel hands the lock over in order of priority, and a thread that watches is not in that
+/// order. WAITERS alone does not say so: the kernel leaves it set when it hands over to the last waiter. So `sleepers`
+/// says whether any thread is known to wait; with none, the owner's release will make the word 0.
+/// With OWNER_DIED nobody is going to release it.
+pub const fn worth_watching(word: u32, me: u32, sleepers: bool) -> bool {
+    !owner_died(word) && owner(word) != me && !(has_waiters(word) && sleepers)
 }
 
 /// The word after `me` has taken over the lock of a thread that no longer exists: WAITERS is kept.
@@ -130,10 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plain_foreign_owner_is_watched() {
+    fn only_a_foreign_owner_for_whom_nobody_sleeps_is_watched() {
         for word in all() {
-            let plain_foreign = word == 9 || word == TID_MASK || word == 0;
-            assert_eq!(worth_watching(word, 7), plain_foreign, "{word:#x}");
+            let foreign = !owner_died(word) && owner(word) != 7;
+            assert_eq!(worth_watching(word, 7, false), foreign, "{word:#x}");
+            assert_eq!(worth_watching(word, 7, true), foreign && !has_waiters(word), "{word:#x}");
         }
     }
 }

@@ -105,11 +105,12 @@ impl Builder {
         Self { options: 0 }
     }
 
-    /// Whether a contended thread may watch the lock for a moment (up to 100 looks) before it waits in the kernel.
+    /// Whether a contended thread may watch the lock for a moment (up to 300 looks, some 7 microseconds) before it waits in the kernel.
     ///
-    /// Spinning makes short sections about 50 times faster under contention. It never passes a thread that already
-    /// waits in the kernel, but two threads that watch at the same time get the lock in any order, whatever their
-    /// priorities. Without spinning every contended thread queues in the kernel at once.
+    /// Spinning makes short sections 15 to 50 times faster under contention. A spinning thread never passes one that
+    /// waits in the kernel, and does not spin for an owner that last ran on the same CPU. But threads that spin at the
+    /// same time get the lock in any order, whatever their priorities, and an owner that is preempted on another CPU
+    /// is boosted only when the spinning is over. Without spinning every contended thread queues in the kernel at once.
     pub const fn spin(mut self, spin: bool) -> Self {
         if spin {
             self.options &= !NO_SPIN;

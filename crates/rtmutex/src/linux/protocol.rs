@@ -101,8 +101,8 @@ pub trait Port {
     fn spin_limit(&self) -> u32;
     /// Whether `owner` is known to have last run on the caller's own CPU: it cannot make progress while we watch.
     fn owner_is_on_this_cpu(&self, owner: u32) -> bool;
-    /// Whether any thread is known to wait in the kernel for this lock.
-    fn has_sleepers(&self) -> bool;
+    /// Whether any thread but `owner` is known to wait in the kernel for this lock.
+    fn has_sleepers_beside(&self, owner: u32) -> bool;
     /// Counts the caller among those that wait in the kernel, or (`false`) no longer.
     fn count_sleeper(&self, sleeps: bool);
     /// One pause between two looks.
@@ -167,7 +167,7 @@ fn watch<P: Port>(port: &P, me: u32) -> bool {
             if port.cmpxchg_acquire(word::FREE, me) {
                 return true;
             }
-        } else if !word::worth_watching(seen, me, port.has_sleepers())
+        } else if !word::worth_watching(seen, me, port.has_sleepers_beside(word::owner(seen)))
             || port.owner_is_on_this_cpu(word::owner(seen))
         {
             return false;

@@ -69,23 +69,21 @@ impl Locks {
             .column("rtmutex-strict", "RtMutex, no spinning")
     }
 
-    /// One self-timing candidate for each. `operations` of the ones that never sleep in the kernel first, then of those
-    /// that do when contended.
-    fn candidates<'a>(&'a self, operations: (u64, u64), work: &'a impl Work) -> Vec<Candidate<'a>> {
-        let (many, few) = operations;
+    /// One self-timing candidate for each.
+    fn candidates<'a>(&'a self, n: u64, work: &'a impl Work) -> Vec<Candidate<'a>> {
         vec![
-            Candidate::measured("std", many, |clock, n| vec![work.of(clock, &self.std, n)]),
-            Candidate::measured("parking_lot", many, |clock, n| vec![work.of(clock, &self.parking_lot, n)]),
-            Candidate::measured("pthread", many, |clock, n| vec![work.of(clock, &self.pthread, n)]),
-            Candidate::measured("pthread-pi", few, |clock, n| vec![work.of(clock, &self.pthread_pi, n)]),
-            Candidate::measured("pi-lock", few, |clock, n| vec![work.of(clock, &self.pi_lock, n)]),
-            Candidate::measured("rtmutex", many, |clock, n| vec![work.of(clock, &self.rtmutex, n)]),
-            Candidate::measured("rtmutex-strict", few, |clock, n| vec![work.of(clock, &self.strict, n)]),
+            Candidate::measured("std", n, |clock, n| vec![work.of(clock, &self.std, n)]),
+            Candidate::measured("parking_lot", n, |clock, n| vec![work.of(clock, &self.parking_lot, n)]),
+            Candidate::measured("pthread", n, |clock, n| vec![work.of(clock, &self.pthread, n)]),
+            Candidate::measured("pthread-pi", n, |clock, n| vec![work.of(clock, &self.pthread_pi, n)]),
+            Candidate::measured("pi-lock", n, |clock, n| vec![work.of(clock, &self.pi_lock, n)]),
+            Candidate::measured("rtmutex", n, |clock, n| vec![work.of(clock, &self.rtmutex, n)]),
+            Candidate::measured("rtmutex-strict", n, |clock, n| vec![work.of(clock, &self.strict, n)]),
         ]
     }
 }
 
-/// A measurement that works for every lock: `n` operations, one value.
+/// A measurement that works for every lock: `n` operations or microseconds, one value.
 trait Work {
     fn of(&self, clock: Clock, lock: &impl Lock, n: u64) -> f64;
 }
@@ -233,11 +231,11 @@ fn contention(bench: &mut Session<'_>, real_time: bool) {
     ))
     .baseline("pthread");
     let locks = Locks::new();
-    let operations = if bench.quick() { (20_000, 1_500) } else { (50_000, 4_000) };
+    let microseconds = if bench.quick() { 4_000 } else { 8_000 };
     for (row, level) in [("fair scheduling", None), ("FIFO 50", Some(50))] {
         if level.is_none() || real_time {
             let work = Contended { cpus: bench.cpus(), level };
-            bench.measure(&mut table, &Row::named(row), &mut locks.candidates(operations, &work));
+            bench.measure(&mut table, &Row::named(row), &mut locks.candidates(microseconds, &work));
         }
     }
     let over_pi = table.ratio("fair scheduling", "rtmutex", "pthread-pi");
@@ -280,7 +278,7 @@ fn hand_overs(bench: &mut Session<'_>, real_time: bool) {
     for (row, level) in [("fair scheduling", None), ("waiter FIFO 50", Some(50))] {
         if level.is_none() || real_time {
             let work = HandOver { cpus: bench.cpus(), level };
-            bench.measure(&mut table, &Row::named(row), &mut locks.candidates((n, n), &work));
+            bench.measure(&mut table, &Row::named(row), &mut locks.candidates(n, &work));
         }
     }
     let ratio = table.ratio("waiter FIFO 50", "rtmutex", "pthread-pi");
@@ -302,6 +300,6 @@ fn blocking(bench: &mut Session<'_>) {
     .baseline("pthread-pi");
     let locks = Locks::new();
     let work = Blocked { cpus: bench.cpus() };
-    bench.measure(&mut table, &Row::named("blocked"), &mut locks.candidates((1, 1), &work));
+    bench.measure(&mut table, &Row::named("blocked"), &mut locks.candidates(1, &work));
     bench.add(table);
 }

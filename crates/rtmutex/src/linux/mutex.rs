@@ -105,7 +105,7 @@ impl Builder {
         Self { options: 0 }
     }
 
-    /// Whether a contended thread may watch the lock for a moment (up to 300 looks, some 7 microseconds) before it waits in the kernel.
+    /// Whether a contended thread may watch the lock for a moment (some 7 microseconds) before it waits in the kernel.
     ///
     /// Spinning makes short sections 15 to 50 times faster under contention. A spinning thread never passes one that
     /// waits in the kernel, and does not spin for an owner that last ran on the same CPU. But threads that spin at the

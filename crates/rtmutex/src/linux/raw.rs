@@ -10,11 +10,11 @@ use super::backend::{self, Deadline};
 use super::protocol::{self, Grant, Port, Refusal};
 use super::{tid, word};
 
-/// How often a contended locker looks at the word before it goes to the kernel: some 7 microseconds.
+/// How many pauses a contended locker makes between looks before it goes to the kernel: some 7 microseconds.
 ///
 /// Two FIFO threads on two CPUs with a short section, thousand pairs per second, on a loaded machine where
-/// `std::sync::Mutex` does 8,200: 400 without looking, 300 with 10 looks, 2,800 with 30, 5,100 with 100, 6,700 with 300
-/// and with more. (`fastpath bench rtmutex` shows the two ends.)
+/// `std::sync::Mutex` does 8,200: 400 without looking, 300 with 10 pauses, 2,800 with 30, 5,100 with 100, 6,700 with 300
+/// and with more; all that with a look after each pause (see `LONGEST_PAUSE`).
 const SPIN_LIMIT: u32 = 300;
 
 /// The data was left half changed by a previous owner, and nobody has repaired it yet.

@@ -28,26 +28,44 @@ pub(super) fn no_real_time() -> Option<String> {
     asked.ok().and_then(Result::err).map(|error| error.to_string())
 }
 
-/// Pairs a second of two threads on two CPUs that lock, count and unlock as fast as they can, `n` times each.
-pub(super) fn contended(clock: Clock, cpus: &[usize], lock: &impl Lock, level: Option<u8>, n: u64) -> f64 {
-    let start = Barrier::new(2);
-    let (first, last) = std::thread::scope(|scope| {
+/// Pairs a second of two threads on two CPUs that lock, count and unlock as fast as they can, for `microseconds`.
+pub(super) fn contended(
+    clock: Clock,
+    cpus: &[usize],
+    lock: &impl Lock,
+    level: Option<u8>,
+    microseconds: u64,
+) -> f64 {
+    let span = clock.ticks(Duration::from_micros(microseconds)) as u64;
+    let (started, arrived) = (Barrier::new(2), AtomicU64::new(0));
+    std::thread::scope(|scope| {
         let both = [cpus[0], cpus[1]].map(|cpu| {
-            let start = &start;
+            let (started, arrived) = (&started, &arrived);
             scope.spawn(move || {
                 settle(cpu, level);
-                start.wait();
-                let begin = clock.now();
-                for _ in 0..n {
-                    lock.with(|count| *count += 1);
+                // Asleep until both exist, since a real-time thread that spins keeps the one that makes the other from
+                // running; then awake together, each on its own CPU.
+                started.wait();
+                arrived.fetch_add(1, Ordering::AcqRel);
+                while arrived.load(Ordering::Acquire) < 2 {
+                    std::hint::spin_loop();
                 }
-                (begin, clock.now())
+                let begin = clock.now();
+                let mut done = 0_u64;
+                loop {
+                    for _ in 0..16 {
+                        lock.with(|count| *count += 1);
+                    }
+                    done += 16;
+                    let taken = clock.now() - begin;
+                    if taken >= span {
+                        return done as f64 * 1e9 / clock.ns(taken as f64);
+                    }
+                }
             })
         });
-        let [one, two] = both.map(|thread| thread.join().unwrap_or((0, 0)));
-        (one.0.min(two.0), one.1.max(two.1))
-    });
-    2.0 * n as f64 * 1e9 / clock.ns((last - first) as f64)
+        both.map(|thread| thread.join().unwrap_or(0.0)).iter().sum()
+    })
 }
 
 /// Nanoseconds from the release of a lock to the moment when the thread that sleeps for it runs owning it.

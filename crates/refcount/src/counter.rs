@@ -433,8 +433,8 @@ impl RefCount {
     #[must_use = "true means that the object is to be freed, false that the reference is still held"]
     pub fn dec_if_one(&self) -> bool {
         // ORDERING: Acquire pairs with the Release of the decrements that led to one; Release is for a later `_acquire`
-        // look-up after `set_release`, as in every decrement. Relaxed on failure: nothing was learned.
-        self.value.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // look-up after `set_release`, as in every decrement.
+        self.value.try_cmpxchg(&mut 1, 0, Ordering::AcqRel)
     }
 
     /// Drops one reference unless it is the only one; says whether there are (or may be) others left. Release.
@@ -466,10 +466,10 @@ impl RefCount {
                 }
                 return true;
             }
-            // ORDERING: Release, as in `dec_and_test_old`. Relaxed on failure: the value is only tried again.
-            match self.value.compare_exchange_weak(old, old - 1, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => old = now,
+            let new = old - 1;
+            // ORDERING: Release, as in `dec_and_test_old`. A failure only gives the value to try again.
+            if self.value.try_cmpxchg(&mut old, new, Ordering::Release) {
+                return true;
             }
         }
     }
@@ -485,15 +485,12 @@ impl RefCount {
             }
             let good = old <= MAX && i <= MAX - old;
             let new = if good { old + i } else { SATURATED };
-            // ORDERING: `success` is named by the callers. Relaxed on failure: the value is only tried again.
-            match self.value.compare_exchange_weak(old, new, success, Ordering::Relaxed) {
-                Ok(_) => {
-                    if !good {
-                        saturate(self, Event::AddNotZeroOverflow);
-                    }
-                    return Ok(old);
+            // ORDERING: `success` is named by the callers. A failure only gives the value to try again.
+            if self.value.try_cmpxchg(&mut old, new, success) {
+                if !good {
+                    saturate(self, Event::AddNotZeroOverflow);
                 }
-                Err(now) => old = now,
+                return Ok(old);
             }
         }
     }
@@ -522,15 +519,12 @@ impl RefCount {
         loop {
             let new = if add_is_good(old, i) { old + i } else { SATURATED };
             // ORDERING: Relaxed, as in `inc_old`.
-            match self.value.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) if new == SATURATED => add_was_bad(self, old),
-                Ok(_) => {}
-                Err(now) => {
-                    old = now;
-                    continue;
+            if self.value.try_cmpxchg(&mut old, new, Ordering::Relaxed) {
+                if new == SATURATED {
+                    add_was_bad(self, old);
                 }
+                return old;
             }
-            return old;
         }
     }
 
@@ -542,10 +536,9 @@ impl RefCount {
         let mut old = self.value.load(Ordering::Relaxed);
         loop {
             let new = if old <= MAX && i <= old { old - i } else { SATURATED };
-            // ORDERING: Release, as in `dec_and_test_old`. Relaxed on failure: the value is only tried again.
-            match self.value.compare_exchange_weak(old, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return self.judge_sub(old, i),
-                Err(now) => old = now,
+            // ORDERING: Release, as in `dec_and_test_old`. A failure only gives the value to try again.
+            if self.value.try_cmpxchg(&mut old, new, Ordering::Release) {
+                return self.judge_sub(old, i);
             }
         }
     }

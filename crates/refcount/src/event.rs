@@ -6,8 +6,9 @@
 
 use core::fmt;
 use core::ptr;
-// Not the shim of `sync.rs`: these statics are no part of what loom checks, and loom has no static atomics.
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::sync::Ordering;
+use crate::sync::statics::{AtomicPtr, AtomicU32};
 
 /// A misuse of a counter. All but the last one leave the counter saturated.
 ///

@@ -18,6 +18,10 @@ mod lock;
 mod sync;
 pub mod weak;
 
+/// Which of the counters of this workspace to use when.
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
 pub use allocator::{ArcAllocator, Global};
 #[cfg(feature = "slub")]
 pub use arc::slub::CacheAllocator;

@@ -65,6 +65,7 @@ use crate::allocator::ArcAllocator;
 /// // A value that does not fit gets no memory.
 /// assert!(Arc::try_new_in([0_u64; 100], InSessions).is_err());
 /// ```
+#[derive(Clone, Copy)]
 pub struct CacheAllocator<'a, H: Host, const NODES: usize = 1> {
     cache: &'a Cache<H, NODES>,
 }
@@ -76,14 +77,6 @@ impl<'a, H: Host, const NODES: usize> CacheAllocator<'a, H, NODES> {
         Self { cache }
     }
 }
-
-impl<H: Host, const NODES: usize> Clone for CacheAllocator<'_, H, NODES> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H: Host, const NODES: usize> Copy for CacheAllocator<'_, H, NODES> {}
 
 impl<H: Host, const NODES: usize> core::fmt::Debug for CacheAllocator<'_, H, NODES> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -65,6 +65,14 @@ impl Library {
         &self.path
     }
 
+    /// A path for another file of the same life.
+    pub(crate) fn file_beside(&self, name: &str) -> PathBuf {
+        match &self.keeps {
+            Keeps::Folder(folder, _) => folder.join(name),
+            Keeps::Memory(_) => std::env::temp_dir().join(format!("{PREFIX}{}-{name}", std::process::id())),
+        }
+    }
+
     fn in_folder(parent: &Path) -> std::io::Result<Self> {
         let mut attempt = 0;
         let folder = loop {

@@ -18,6 +18,14 @@ pub(crate) fn width() -> usize {
     width.unwrap_or(WIDTH_OF_A_PIPE).max(20)
 }
 
+/// As [`width`], for text on stderr.
+pub(crate) fn width_of_stderr() -> usize {
+    let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let width = wanted
+        .or_else(|| terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0)));
+    width.unwrap_or(WIDTH_OF_A_PIPE).max(20)
+}
+
 /// True if stderr is a terminal: then a progress bar is useful.
 pub(crate) fn someone_watches() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

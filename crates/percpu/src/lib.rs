@@ -59,6 +59,7 @@ pub use spin::{Guard, SpinLock};
 pub use stack::{Pointer, Raw, Stack, Stopped};
 pub use this_cpu::ThisCpu;
 pub use thread::{
-    Backend, Ids, Owner, SelfTest, backend, current_slot, fence, slots, start, start_up_verdict, without_rseq,
+    Backend, Ids, Owner, SelfTest, backend, current_slot, fence, is_registered, slots, start,
+    start_up_verdict, without_rseq,
 };
 pub use word::{Integer, Word};

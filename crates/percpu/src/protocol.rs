@@ -119,8 +119,9 @@ pub fn stop<E>(word: &AtomicU64, marker: u64, fence: impl Fn() -> Result<(), E>)
 
 /// Gives a stopped word back to the sections, with a new value.
 pub fn resume(word: &AtomicU64, value: u64) {
-    // ORDERING: Release pairs with the loads of sections on the slot: they see what the stopper did.
-    word.store(value, Ordering::Release);
+    // ORDERING: Release pairs with the loads of sections on the slot: they see what the stopper did. An exchange, which costs
+    // nothing beside the fence, because loom keeps no coherence between plain stores and exchanges.
+    word.swap(value, Ordering::AcqRel);
 }
 
 /// Every reference is counted in its CPU's slot.
@@ -177,10 +178,17 @@ impl Central {
         (self.mode.as_ptr(), PER_CPU)
     }
 
+    /// Models have no sections.
+    #[cfg(loom)]
+    pub fn guard(&self) -> (*const u64, u64) {
+        (core::ptr::null(), PER_CPU)
+    }
+
     /// Do slots count at this moment?
     pub fn is_per_cpu(&self) -> bool {
-        // ORDERING: Relaxed: a hint, or a model's check inside what stands for a section.
-        self.mode.load(Ordering::Relaxed) == PER_CPU
+        // ORDERING: Acquire pairs with the Release that leaves `SWITCHING`: who sees `PER_CPU` again sees cleared slots. The
+        // sections' load of the guard must be an acquire for the same reason (on x86-64 every load is).
+        self.mode.load(Ordering::Acquire) == PER_CPU
     }
 
     /// Has it been killed?

@@ -5,11 +5,12 @@
 
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::protocol::SlotLock;
 use crate::rseq::{self, Outcome};
 use crate::slots::Slot;
-use crate::sync::{AtomicU64, Ordering};
+
 use crate::thread::{self, Route, slots};
 use crate::{OutOfMemory, PerCpu};
 

@@ -8,7 +8,7 @@
 //! thread on a page of its own, with all signals blocked, that runs a few instructions and no libc code: start-up may
 //! happen where libc's thread functions must not be called.
 
-use crate::rseq;
+use crate::{rseq, thread};
 
 /// What the self-test found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +42,9 @@ impl Verdict {
 /// }
 /// ```
 pub fn abort_happens() -> Verdict {
+    if !thread::is_registered() {
+        return Verdict::NotTested;
+    }
     run(fastpath_sys::rseq::area_offset())
 }
 

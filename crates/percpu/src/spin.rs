@@ -7,12 +7,13 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use fastpath_sys::Errno;
 
 use crate::rseq::{self, Outcome};
 use crate::slots::Slot;
-use crate::sync::{AtomicU64, Ordering, yield_now};
+use crate::sync::yield_now;
 use crate::thread::{self, Backend, Route, backend, fence, slots};
 use crate::{OutOfMemory, PerCpu};
 

@@ -266,13 +266,23 @@ pub(crate) fn route() -> Route {
     kernel::disarm();
     match backend() {
         Backend::Locked => Route::Atomic(hint()),
-        Backend::Rseq { owner, .. } => {
-            if kernel::cpu_id() >= 0 || (owner == Owner::Own && register_thread()) {
-                Route::Retry
-            } else {
-                Route::Atomic(slots())
-            }
-        }
+        Backend::Rseq { .. } if is_registered() => Route::Retry,
+        Backend::Rseq { .. } => Route::Atomic(slots()),
+    }
+}
+
+/// Can the calling thread run sections? With own areas, registers it if it was not yet.
+///
+/// Nobody needs to call this: a thread registers itself when an operation needs it. For information, and for sections of
+/// one's own.
+///
+/// ```
+/// println!("{}", fastpath_percpu::is_registered());
+/// ```
+pub fn is_registered() -> bool {
+    match backend() {
+        Backend::Locked => false,
+        Backend::Rseq { owner, .. } => kernel::cpu_id() >= 0 || (owner == Owner::Own && register_thread()),
     }
 }
 
@@ -375,7 +385,11 @@ unsafe extern "C" fn unregister_at_exit(_: *mut core::ffi::c_void) {
 /// ```
 #[doc(alias = "vfork")]
 pub fn without_rseq<R>(body: impl FnOnce() -> R) -> R {
-    let Backend::Rseq { .. } = backend() else { return body() };
+    let Backend::Rseq { owner, .. } = backend() else { return body() };
+    if owner == Owner::Own {
+        // A thread that has not registered yet must not do so inside.
+        register_thread();
+    }
     let area = kernel::area_at(kernel::area_offset());
     // glibc before 2.40 registers 32 bytes and so do we; newer ones register what they publish.
     let length = match kernel::libc() {
@@ -384,6 +398,12 @@ pub fn without_rseq<R>(body: impl FnOnce() -> R) -> R {
     };
     // SAFETY: for the time of `body` every user in this thread sees a negative cpu_id; it is registered again below.
     let was_registered = unsafe { kernel::unregister(area, length) }.is_ok();
+    if owner == Owner::Own && was_registered {
+        // Else the first operation inside would register again.
+        // SAFETY: the own area, not registered now: its fields are ours.
+        // ORDERING: Relaxed: only this thread (and a vfork child in its place) reads it.
+        unsafe { &(*area).cpu_id }.store(kernel::REGISTRATION_FAILED as u32, Ordering::Relaxed);
+    }
     let again = RegisterAgain { area, length, armed: was_registered };
     let result = body();
     drop(again);

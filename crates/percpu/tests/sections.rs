@@ -10,7 +10,7 @@ mod support;
 use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fastpath_percpu::{Backend, Counter, Stack};
+use fastpath_percpu::{Counter, Stack};
 use fastpath_sys::rseq::{self as kernel, CriticalSection, SIGNATURE};
 use fastpath_sys::sched::{self, Policy};
 use fastpath_sys::{Errno, membarrier};
@@ -18,7 +18,7 @@ use fastpath_sys::{Errno, membarrier};
 extern "C" fn nothing(_: libc::c_int) {}
 
 fn runs_sections() -> bool {
-    matches!(fastpath_percpu::backend(), Backend::Rseq { .. })
+    fastpath_percpu::is_registered()
 }
 
 /// Stays inside a section until `stop`; every abort is counted and the section entered again. `entered` follows:
@@ -91,6 +91,7 @@ fn each_fence_aborts_exactly_once() {
     let exact = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            assert!(fastpath_percpu::is_registered());
             sched::pin_to(inside).unwrap();
             exact.store(sched::set_policy(0, Policy::Fifo(10)).is_ok(), Ordering::Relaxed);
             stay_inside(&stop, &entered, &aborts);

@@ -8,9 +8,17 @@ use core::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-pub use rustix::param::page_size;
+use crate::{Errno, auxv};
 
-use crate::Errno;
+/// Bytes in a page.
+///
+/// ```
+/// assert!(fastpath_sys::mm::page_size().is_power_of_two());
+/// ```
+#[doc(alias = "AT_PAGESZ")]
+pub fn page_size() -> usize {
+    auxv::value(auxv::AT_PAGESZ).unwrap_or(4096)
+}
 
 /// Maps `bytes` of private anonymous memory, zeroed, readable and writable, backed only when touched and not counted
 /// against the commit limit (`MAP_NORESERVE`).

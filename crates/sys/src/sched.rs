@@ -5,7 +5,7 @@
 
 use crate::{Errno, arch, result};
 
-pub use rustix::thread::{CpuSet, sched_getcpu as current_cpu, sched_yield as yield_now};
+pub use rustix::thread::{CpuSet, sched_yield as yield_now};
 
 /// The calling thread's id (`gettid`): a system call each time, about 200 ns. Caches of it must survive `fork`.
 ///
@@ -22,6 +22,27 @@ pub fn thread_id() -> u32 {
 #[doc(alias = "getpid")]
 pub fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// The CPU the calling thread was on a moment ago: a few ns by libc (rseq or vDSO), a system call without one.
+///
+/// Not rustix's: that parses the vDSO itself, and Valgrind hides the vDSO's pages while it still announces them.
+///
+/// ```
+/// assert!(fastpath_sys::sched::current_cpu() < fastpath_sys::sched::possible_cpus());
+/// ```
+#[doc(alias = "sched_getcpu")]
+pub fn current_cpu() -> usize {
+    let found = arch::symbol!("sched_getcpu");
+    if !found.is_null() {
+        // SAFETY: the only symbol of this name is libc's, with this signature.
+        let call = unsafe { core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn() -> i32>(found) };
+        return call().max(0) as usize;
+    }
+    let mut cpu = 0_u32;
+    // SAFETY: the kernel writes one word; the other pointers may be null.
+    let _ = unsafe { arch::syscall6(arch::NR_GETCPU, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) };
+    cpu as usize
 }
 
 /// How many CPU numbers the kernel may ever use, as `sched_getaffinity` tells it: the size of its CPU masks.

@@ -26,6 +26,8 @@ pub const NR_FUTEX: usize = 98;
 pub const NR_SCHED_SETATTR: usize = 274;
 /// `__NR_rt_sigprocmask`.
 pub const NR_RT_SIGPROCMASK: usize = 135;
+/// `__NR_getcpu`.
+pub const NR_GETCPU: usize = 168;
 /// `__NR_write`.
 pub const NR_WRITE: usize = 64;
 

@@ -26,6 +26,8 @@ pub const NR_FUTEX: usize = 202;
 pub const NR_SCHED_SETATTR: usize = 314;
 /// `__NR_rt_sigprocmask`.
 pub const NR_RT_SIGPROCMASK: usize = 14;
+/// `__NR_getcpu`.
+pub const NR_GETCPU: usize = 309;
 /// `__NR_write`.
 pub const NR_WRITE: usize = 1;
 

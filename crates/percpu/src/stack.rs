@@ -227,17 +227,34 @@ impl<T: Pointer, const N: usize> Stack<T, N> {
         // SAFETY: as in `push`; `to` is writable for `wanted` words, each `None`. What is written is the bits of a `T`,
         // which are those of `Some` (8 bytes with the zero as niche).
         let (outcome, popped) = unsafe { rseq::stack_pop_batch::<StackSlot<N>, N>(self.base(), to, wanted) };
-        if outcome == Outcome::Done { popped } else { self.pop_batch_slow(to, wanted) }
+        if outcome == Outcome::Done {
+            Self::forget_beyond(values, popped);
+            popped
+        } else {
+            Self::forget_beyond(values, 0);
+            self.pop_batch_slow(values)
+        }
+    }
+
+    /// An aborted attempt may have copied more than the one that committed: those values are not ours.
+    #[inline]
+    fn forget_beyond(values: &mut [Option<T>], popped: usize) {
+        for value in &mut values[popped..] {
+            core::mem::forget(value.take());
+        }
     }
 
     #[cold]
-    fn pop_batch_slow(&self, to: *mut u64, wanted: usize) -> usize {
+    fn pop_batch_slow(&self, values: &mut [Option<T>]) -> usize {
+        let (to, wanted) = (values.as_mut_ptr().cast::<u64>(), values.len());
         match thread::route() {
             Route::Retry => {
                 // SAFETY: as in `pop_batch`.
                 let (outcome, count) =
                     unsafe { rseq::stack_pop_batch::<StackSlot<N>, N>(self.base(), to, wanted) };
-                if outcome == Outcome::Done { count } else { 0 }
+                let count = if outcome == Outcome::Done { count } else { 0 };
+                Self::forget_beyond(values, count);
+                count
             }
             Route::Atomic(slot) => self
                 .with_lock(slot, |stack| {

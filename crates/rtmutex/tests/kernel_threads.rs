@@ -13,11 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use fastpath_rtmutex::kernel::{Key, Mutex, Native, RawMutex, RawSpin, Scheduler, Signal, Task};
+use fastpath_rtmutex::kernel::{
+    ForcedSlow, Key, LockError, Mutex, Native, RawMutex, RawSpin, Scheduler, Signal, Task, Wait,
+};
 use fastpath_testkit::case;
-
-/// Tasks are threads; the operating system schedules them as it likes.
-struct Threads;
 
 /// A spinlock that gives the processor away: there are more threads than processors.
 struct Yielding(AtomicBool);
@@ -40,53 +39,69 @@ unsafe impl RawSpin for Yielding {
     }
 }
 
-thread_local! {
-    static CURRENT: Cell<Option<&'static Task<Threads>>> = const { Cell::new(None) };
+macro_rules! scheduler {
+    ($(#[$doc:meta])* $name:ident, $owner:ty, detect always: $always:literal) => {
+        $(#[$doc])*
+        struct $name;
+
+        // SAFETY: a task per thread, leaked; std's park and unpark are a token.
+        unsafe impl Scheduler for $name {
+            type RawLock = Yielding;
+            type Owner = $owner;
+            type Irq = ();
+            type Data = Thread;
+            const DETECT_ALWAYS: bool = $always;
+
+            fn current() -> &'static Task<Self> {
+                thread_local! {
+                    static CURRENT: Cell<Option<&'static Task<$name>>> = const { Cell::new(None) };
+                }
+                CURRENT.get().unwrap_or_else(|| {
+                    let task: &'static Task<Self> = Box::leak(Box::new(Task::new(Key::NORMAL, thread::current())));
+                    CURRENT.set(Some(task));
+                    task
+                })
+            }
+            fn irq_save() {}
+            fn irq_restore((): ()) {}
+            fn preempt_disable() {}
+            fn preempt_enable() {}
+            fn park(deadline: Option<u64>) {
+                match deadline {
+                    None => thread::park(),
+                    Some(_) => thread::park_timeout(Duration::from_millis(1)),
+                }
+            }
+            fn unpark(task: &'static Task<Self>) {
+                task.data().unpark();
+            }
+            fn now() -> u64 {
+                0
+            }
+            fn signal(_: &Task<Self>) -> Signal {
+                Signal::None
+            }
+            fn priority_changed(_: &'static Task<Self>, _: Key) {}
+            fn on_cpu(_: &Task<Self>) -> bool {
+                false
+            }
+            fn need_resched() -> bool {
+                true
+            }
+            fn relax() {
+                thread::yield_now();
+            }
+        }
+    };
 }
 
-// SAFETY: a task per thread, leaked; std's park and unpark are a token.
-unsafe impl Scheduler for Threads {
-    type RawLock = Yielding;
-    type Owner = Native<Task<Self>>;
-    type Irq = ();
-    type Data = Thread;
-
-    fn current() -> &'static Task<Self> {
-        CURRENT.get().unwrap_or_else(|| {
-            let task: &'static Task<Self> = Box::leak(Box::new(Task::new(Key::NORMAL, thread::current())));
-            CURRENT.set(Some(task));
-            task
-        })
-    }
-    fn irq_save() {}
-    fn irq_restore((): ()) {}
-    fn preempt_disable() {}
-    fn preempt_enable() {}
-    fn park(deadline: Option<u64>) {
-        match deadline {
-            None => thread::park(),
-            Some(_) => thread::park_timeout(Duration::from_millis(1)),
-        }
-    }
-    fn unpark(task: &'static Task<Self>) {
-        task.data().unpark();
-    }
-    fn now() -> u64 {
-        0
-    }
-    fn signal(_: &Task<Self>) -> Signal {
-        Signal::None
-    }
-    fn priority_changed(_: &'static Task<Self>, _: Key) {}
-    fn on_cpu(_: &Task<Self>) -> bool {
-        false
-    }
-    fn need_resched() -> bool {
-        true
-    }
-    fn relax() {
-        thread::yield_now();
-    }
+scheduler! {
+    /// Tasks are threads; the operating system schedules them as it likes.
+    Threads, Native<Task<Self>>, detect always: false
+}
+scheduler! {
+    /// The same as a kernel built for debugging: no fast path, each walk looks for deadlocks.
+    Debugging, ForcedSlow<Native<Task<Self>>>, detect always: true
 }
 
 /// One thread makes a lock, takes it, shows it to another and unlocks; the other one takes it, unlocks it and frees it at
@@ -153,18 +168,60 @@ struct Bytes([u8; size_of::<RawMutex<Threads>>()]);
 const _: () = assert!(align_of::<Bytes>() == align_of::<RawMutex<Threads>>());
 const _: () = assert!(size_of::<Bytes>() == size_of::<RawMutex<Threads>>());
 
-#[test]
-fn threads_count_under_the_lock() {
-    static COUNT: Mutex<Threads, usize> = Mutex::new(0);
+fn count<S: Scheduler<Data = Thread>>(counter: &'static Mutex<S, usize>) {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..2_000 {
-                    *COUNT.lock() += 1;
+                    *counter.lock() += 1;
                 }
             });
         }
     });
-    assert_eq!(*COUNT.lock(), 8_000);
-    case("K87", "kernel-threads");
+    assert_eq!(*counter.lock(), 8_000);
+    assert_eq!(counter.raw().word(), (ptr::null(), false));
+}
+
+#[test]
+fn threads_count_under_the_lock() {
+    static COUNT: Mutex<Threads, usize> = Mutex::new(0);
+    count(&COUNT);
+    case("K76", "kernel-threads");
+}
+
+#[test]
+fn threads_count_under_the_lock_without_its_fast_path() {
+    static COUNT: Mutex<Debugging, usize> = Mutex::new(0);
+    count(&COUNT);
+    case("K76", "kernel-threads-debug");
+}
+
+#[test]
+fn a_debugging_kernel_finds_a_ring_without_being_asked() {
+    // Minimal detection would see that nothing changes: all are equally urgent. The other thread sleeps already.
+    let locks: &'static [RawMutex<Debugging>; 2] = Box::leak(Box::new([RawMutex::new(), RawMutex::new()]));
+    let [a, b] = locks;
+    a.lock();
+    assert_eq!(a.lock_with(Wait::uninterruptible()), Err(LockError::Deadlock));
+    assert!(!a.try_lock());
+    let me = Debugging::current();
+    let other = thread::spawn(move || {
+        b.lock();
+        a.lock();
+        // SAFETY: both locked above.
+        unsafe {
+            a.unlock();
+            b.unlock();
+        }
+    });
+    while a.top_waiter().is_none() {
+        thread::yield_now();
+    }
+    assert_eq!(b.lock_with(Wait::uninterruptible()), Err(LockError::Deadlock));
+    assert!(!me.is_blocked());
+    // SAFETY: locked above.
+    unsafe { a.unlock() };
+    other.join().unwrap();
+    assert!(!a.is_locked() && !b.is_locked());
+    case("K83", "kernel-threads-debug");
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fastpath_rtmutex::kernel::{
     Context, Key, LockError, Native, Policy, RawMutex, RawSpin, RwSemaphore, Scheduler, Signal, SpinLock,
-    Task, TaskState, Wait, WwClass, WwError, WwMutex,
+    Task, TaskState, Wait, WaitQueue, WwClass, WwError, WwMutex,
 };
 use fastpath_testkit::{case, explored};
 use loom::cell::UnsafeCell as Checked;
@@ -361,4 +361,74 @@ fn two_contexts_in_opposite_order_both_get_through() {
         });
     }
     case("K96", "loom");
+}
+
+#[test]
+fn a_notification_reaches_a_sleeper_that_is_just_going_to_sleep() {
+    for outside in [false, true] {
+        explore("kernel-wait-queue", 4, 3000, move || {
+            let shared = Arc::new((RawMutex::<Loom>::new(), WaitQueue::<Loom>::new()));
+            let value = Value::new();
+            let sleeper: Program = {
+                let (shared, value) = (Arc::clone(&shared), value.clone());
+                Box::new(move || {
+                    let (mutex, queue) = &*shared;
+                    mutex.lock();
+                    while value.read() == 0 {
+                        // SAFETY: locked above, and again by each wait.
+                        unsafe { queue.wait(mutex, Wait::uninterruptible()) }.unwrap();
+                    }
+                    value.add();
+                    // SAFETY: locked.
+                    unsafe { mutex.unlock() };
+                })
+            };
+            let notifier: Program = Box::new(move || {
+                let (mutex, queue) = &*shared;
+                mutex.lock();
+                value.add();
+                if !outside {
+                    queue.notify_one(mutex).unwrap();
+                }
+                // SAFETY: locked above.
+                unsafe { mutex.unlock() };
+                if outside {
+                    queue.notify_one(mutex).unwrap();
+                }
+            });
+            vec![(Key::realtime(10), sleeper), (Key::NORMAL, notifier)]
+        });
+    }
+    case("K94", "loom");
+}
+
+#[test]
+fn a_sleeper_that_leaves_races_with_the_one_who_moves_it() {
+    explore("kernel-wait-queue-timeout", 4, 10_000, || {
+        let shared = Arc::new((RawMutex::<Loom>::new(), WaitQueue::<Loom>::new()));
+        let value = Value::new();
+        let sleeper: Program = {
+            let (shared, value) = (Arc::clone(&shared), value.clone());
+            Box::new(move || {
+                let (mutex, queue) = &*shared;
+                mutex.lock();
+                // SAFETY: locked above, and again by the wait. The deadline has passed.
+                let result = unsafe { queue.wait(mutex, Wait::uninterruptible().until(1)) };
+                assert!(matches!(result, Ok(()) | Err(LockError::TimedOut)));
+                value.add();
+                // SAFETY: locked.
+                unsafe { mutex.unlock() };
+            })
+        };
+        let notifier: Program = Box::new(move || {
+            let (mutex, queue) = &*shared;
+            queue.notify_all(mutex).unwrap();
+            mutex.lock();
+            value.add();
+            // SAFETY: locked above.
+            unsafe { mutex.unlock() };
+        });
+        vec![(Key::realtime(10), sleeper), (Key::NORMAL, notifier)]
+    });
+    case("K94", "loom");
 }

@@ -83,19 +83,35 @@ impl<S: Scheduler> Proxy<'_, S> {
     /// it is until `wait` or `cleanup` says that it is queued no more.
     #[doc(alias = "rt_mutex_start_proxy_lock")]
     pub unsafe fn start(&self, waiter: &Waiter<S>, task: &'static Task<S>) -> Result<Started, LockError> {
+        // SAFETY: the caller's.
+        unsafe { self.start_unless_owned(waiter, task) }.unwrap_or(Err(LockError::Deadlock))
+    }
+
+    /// The same; `None` if the task owns the lock already.
+    ///
+    /// # Safety
+    ///
+    /// As for [`start`](Self::start).
+    pub(crate) unsafe fn start_unless_owned(
+        &self,
+        waiter: &Waiter<S>,
+        task: &'static Task<S>,
+    ) -> Option<Result<Started, LockError>> {
         let base = self.0.base();
         let mut held = base.enter();
         waiter.wake.set(Wake::Normal);
         waiter.context.set(ptr::null());
         let result = if base.try_to_take(task, None, Flavour::Mutex) {
-            Ok(Started::Acquired)
+            Some(Ok(Started::Acquired))
         } else {
             match base.queue(&mut held, waiter, task, None, Detect::Full) {
+                // Not queued.
+                Err(_) if ptr::eq(base.owner_ptr(), task) => None,
                 Err(error) if !base.owner_ptr().is_null() => {
                     base.remove_waiter(&mut held, waiter);
-                    Err(error)
+                    Some(Err(error))
                 }
-                _ => Ok(Started::Queued),
+                _ => Some(Ok(Started::Queued)),
             }
         };
         base.fixup();

@@ -314,12 +314,12 @@ impl<S: Scheduler> WaitQueue<S> {
     fn move_to(&self, mutex: &RawMutex<S>, sleeper: &Sleeper<S>) -> Result<(), RequeueError> {
         let task = sleeper.task;
         // SAFETY: the task waits for nothing else and cannot leave before the stage is final; the waiter lives as long.
-        let stage = match unsafe { mutex.proxy().start(&sleeper.waiter, task) } {
-            Ok(Started::Acquired) => LOCKED,
-            Ok(Started::Queued) => DONE,
+        let stage = match unsafe { mutex.proxy().start_unless_owned(&sleeper.waiter, task) } {
+            Some(Ok(Started::Acquired)) => LOCKED,
+            Some(Ok(Started::Queued)) => DONE,
             // A notifier without the mutex met a sleeper that still owns it: queued, but not yet through `unlock`.
-            Err(_) if ptr::eq(mutex.base().owner_ptr(), task) => WOKEN,
-            Err(_) => {
+            None => WOKEN,
+            Some(Err(_)) => {
                 // Back into the queue; under its lock, so that nobody takes it out again before the stage is right.
                 let awake = self.locked(|| {
                     let rank = Rank::plain(task.effective());

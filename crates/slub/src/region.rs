@@ -23,7 +23,7 @@ struct Page([u8; 1 << SHIFT]);
 /// `PAGES` pages of 4 KiB and their descriptors, as one value for a `static`. Zero bytes at the start: it lies in
 /// `.bss`.
 ///
-/// Runs are found first-fit; each page's owner is one word, claimed by compare-and-exchange, so no lock is involved and
+/// Runs are found first-fit from a hint on; each page's owner is one word, claimed by compare-and-exchange, so no lock is involved and
 /// any context may allocate. Pages are never unmapped, which is what the tid front end asks of a source.
 ///
 /// ```
@@ -43,6 +43,8 @@ pub struct StaticRegion<const PAGES: usize> {
     slabs: [Slab; PAGES],
     /// For each page: 0 if free, else the first page of its run plus one.
     owners: [AtomicU32; PAGES],
+    /// Where to look first. Only a hint: a search that finds nothing from here on looks everywhere.
+    hint: AtomicU32,
 }
 
 // SAFETY: a page is written only by the owner of its run; claims are atomic.
@@ -65,6 +67,7 @@ impl<const PAGES: usize> StaticRegion<PAGES> {
             pages: UnsafeCell::new([Page([0; 1 << SHIFT]); PAGES]),
             slabs: [const { Slab::new() }; PAGES],
             owners: [const { AtomicU32::new(0) }; PAGES],
+            hint: AtomicU32::new(0),
         }
     }
 
@@ -75,6 +78,7 @@ impl<const PAGES: usize> StaticRegion<PAGES> {
             pages: UnsafeCell::new([Page([0; 1 << SHIFT]); PAGES]),
             slabs: core::array::from_fn(|_| Slab::new()),
             owners: core::array::from_fn(|_| AtomicU32::new(0)),
+            hint: AtomicU32::new(0),
         }
     }
 
@@ -89,6 +93,31 @@ impl<const PAGES: usize> StaticRegion<PAGES> {
             // ORDERING: Release: the last owner's accesses end before the next claim (Acquire) begins.
             owner.store(0, Ordering::Release);
         }
+    }
+
+    /// The first free run from page `first` on.
+    fn find(&self, mut first: usize, count: usize, align: usize) -> Option<NonNull<Slab>> {
+        let base = self.pages.get().cast::<u8>();
+        while first + count <= PAGES {
+            // SAFETY: inside the array.
+            let start = unsafe { base.add(first << SHIFT) };
+            if !start.addr().is_multiple_of(align) {
+                first += 1;
+                continue;
+            }
+            match self.claim(first, count) {
+                Ok(()) => {
+                    let slab = &self.slabs[first];
+                    // SAFETY: the claim makes this call the only user of the descriptor.
+                    unsafe { slab.set_base(start) };
+                    // ORDERING: Relaxed: a hint.
+                    self.hint.store((first + count) as u32, Ordering::Relaxed);
+                    return Some(NonNull::from(slab));
+                }
+                Err(taken) => first = taken + 1,
+            }
+        }
+        None
     }
 
     /// Claims the pages `first..first + count`, all or none. On failure says which page was taken.
@@ -116,26 +145,9 @@ unsafe impl<const PAGES: usize> PageSource for StaticRegion<PAGES> {
 
     fn alloc_slab(&self, order: u32, align: usize, _node: usize, _wait: Wait) -> Option<NonNull<Slab>> {
         let count = 1usize.checked_shl(order)?;
-        let base = self.pages.get().cast::<u8>();
-        let mut first = 0;
-        while first + count <= PAGES {
-            // SAFETY: inside the array.
-            let start = unsafe { base.add(first << SHIFT) };
-            if !start.addr().is_multiple_of(align) {
-                first += 1;
-                continue;
-            }
-            match self.claim(first, count) {
-                Ok(()) => {
-                    let slab = &self.slabs[first];
-                    // SAFETY: the claim makes this call the only user of the descriptor.
-                    unsafe { slab.set_base(start) };
-                    return Some(NonNull::from(slab));
-                }
-                Err(taken) => first = taken + 1,
-            }
-        }
-        None
+        // ORDERING: Relaxed: a hint.
+        let hint = self.hint.load(Ordering::Relaxed) as usize;
+        self.find(hint, count, align).or_else(|| self.find(0, count, align))
     }
 
     unsafe fn free_slab(&self, slab: NonNull<Slab>, _wait: Wait) {
@@ -146,6 +158,10 @@ unsafe impl<const PAGES: usize> PageSource for StaticRegion<PAGES> {
         let owned = |page: &usize| self.owners[*page].load(Ordering::Relaxed) == first as u32 + 1;
         let end = (first..PAGES).take_while(owned).last().map_or(first, |page| page + 1);
         self.release(first..end);
+        // ORDERING: Relaxed: a hint; a lost update costs a longer search.
+        if (self.hint.load(Ordering::Relaxed) as usize) > first {
+            self.hint.store(first as u32, Ordering::Relaxed);
+        }
     }
 
     #[inline]

@@ -396,6 +396,7 @@ fn a_node_without_barn_works(world: World) {
     }
     run_on_node(1);
     drop(cache.prefill(70).expect("memory"));
+    assert_eq!(cache.slabs().node_stat(1, StatItem::BarnPut), 0, "nothing was put where there is no barn");
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0);
     case("K54", world().0.slots.name());

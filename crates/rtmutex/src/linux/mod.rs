@@ -2,6 +2,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The priority-inheriting mutex for Linux threads, on the PI futex.
+//!
+//! | for | use |
+//! |---|---|
+//! | data that threads share | [`RtMutex`], [`RtRwLock`], [`RtCondvar`] |
+//! | a program that uses `std::sync` | the same types under std's names: [`sync`] |
+//! | several processes, or threads that may be killed | [`SharedRtMutex`] |
+//! | strict order of priorities, POSIX recovery | [`Builder`] |
+//! | setting and seeing priorities | [`priority`] |
+//!
+//! The README of the crate introduces them. In this folder each file sees its neighbours only: `word` (bits), `protocol`
+//! (the state machine over the word and three kernel operations; runs under loom too), `backend` (the real kernel, through
+//! `fastpath-sys`), `tid` (the thread's id, right after fork), `raw` (the lock without data), then the types with data.
+//!
+//! # Ordering
+//!
+//! Locking acquires and unlocking releases, in user space and through the kernel alike: what one owner wrote, the next one
+//! sees. A failed attempt orders nothing.
 
 mod backend;
 mod condvar;
@@ -32,3 +49,8 @@ pub use mutex::{Builder, RtMutex};
 pub use raw::RawRtMutex;
 pub use rwlock::{RtRwLock, RtRwLockReadGuard, RtRwLockWriteGuard};
 pub use shared::{SharedError, SharedRtMutex, SharedRtMutexGuard};
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeExamples;

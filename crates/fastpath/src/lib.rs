@@ -43,3 +43,8 @@ pub use fastpath_rtmutex as rtmutex;
 #[cfg(feature = "slub")]
 #[doc(inline)]
 pub use fastpath_slub as slub;
+
+/// The examples of the front page, as tests.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../README.md")]
+pub struct FrontPage;

@@ -9,7 +9,7 @@ mod plot;
 
 use std::fmt::Write as _;
 
-use super::report::{Better, Column, Family, Report, Scale, Table};
+use super::report::{Better, Column, Family, Report, Table};
 use super::text::figure;
 use crate::failure::Failure;
 
@@ -207,7 +207,7 @@ fn figure_of(out: &mut String, table: &Table, columns: &[&Column], what: &str) -
     }
     out.push_str("<ul class=\"key\">");
     for (at, column) in columns.iter().enumerate() {
-        let mark = if table.scale == Scale::Category { "■" } else { ["●", "▲", "✕"][at % 3] };
+        let mark = if plot::bars(table) { "■" } else { ["●", "▲", "✕"][at % 3] };
         let _ = write!(
             out,
             "<li><i class=\"c{}\">{mark}</i>{}</li>",

@@ -30,7 +30,7 @@ const fn series(at: usize) -> RGBColor {
 /// Whatever the library reports, as one line.
 pub(super) fn svg(table: &Table, columns: &[&Column], width: u32) -> Result<String, Failure> {
     let mut out = String::new();
-    let drawn = if table.scale == Scale::Category {
+    let drawn = if bars(table) {
         let bars: usize = table.rows.iter().map(|row| bars_of(table, &row.name, columns).len()).sum();
         let height = (bars * BAR + table.rows.len() * (HEAD + GAP)) as u32 + 8;
         draw_bars(
@@ -45,6 +45,11 @@ pub(super) fn svg(table: &Table, columns: &[&Column], width: u32) -> Result<Stri
     };
     drawn.map_err(|reason| Failure::operation(format!("cannot draw {}", table.name), reason))?;
     Ok(out)
+}
+
+/// True for tables that are drawn as bars: rows that are names, or one row, which makes no line.
+pub(super) fn bars(table: &Table) -> bool {
+    table.scale == Scale::Category || table.rows.len() == 1
 }
 
 /// Pixels of a bar with its label, of a group's heading, between groups.
@@ -123,13 +128,15 @@ fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, table: &Table, columns:
         return Ok(());
     }
     let pad = if right > left { (right - left) * 0.03 } else { 0.5 };
-    let x_range = left - pad..right + pad;
     let logarithmic = low > 0.0 && high / low > 8.0;
     let mut builder = ChartBuilder::on(area);
     builder.margin(6).margin_right(14).x_label_area_size(46).y_label_area_size(60);
     let x_label = |x: &f64| short(if table.scale == Scale::Log { x.exp2() } else { *x });
-    let wide = area.dim_in_pixel().0 > 500;
-    let steps = table.rows.len().min(if wide { 13 } else { 6 });
+    // At powers of two where the axis is logarithmic, and no more labels than fit.
+    let most = if area.dim_in_pixel().0 > 500 { 13 } else { 6 };
+    let steps =
+        if table.scale == Scale::Log { (right - left) as usize + 1 } else { table.rows.len() }.min(most);
+    let x_range = left - pad..right + pad;
     // The two kinds of y axis are two types; what is done with them is the same.
     macro_rules! chart {
         ($y_range:expr) => {{

@@ -12,9 +12,19 @@ files = subprocess.run(["git", "ls-files", "-z", "*.rs"], cwd=root, text=True, c
 problems = []
 # Folders and files that may contain assembly. Elsewhere it would escape the review that assembly gets.
 ASM = re.compile(
-    r"/(arch|rseq|sheaf)/|/arch\.rs$|/arch_|/(interrupt|boot|mode|start|sections?|weak|timing|tsc|cycles)[^/]*\.rs$"
+    r"/(arch|interrupt|rseq|sheaf)/|/arch\.rs$|/arch_|/(interrupt|boot|mode|start|sections?|weak|timing|tsc|cycles)[^/]*\.rs$"
     r"|^kernels/|^peers/|/tests/|/benches/|^crates/sys/src/|^crates/malloc/src/"
 )
+# Files outside fastpath-sys that still call Linux themselves. The list may only shrink.
+KNOW_LINUX = {
+    "crates/alloc/src/fence.rs",
+    "crates/alloc/src/heap.rs",
+    "crates/alloc/src/os.rs",
+    "crates/alloc/src/report.rs",
+    "crates/alloc/src/stats.rs",
+    "crates/rtmutex/src/linux/backend.rs",
+    "crates/rtmutex/src/linux/shared.rs",
+}
 PLACEHOLDER = re.compile(r"SAFETY: *(untriaged|todo|fixme|see above|trust me|ok\b|fine\b|\?+|\.\.\.)", re.I)
 for name in filter(None, files):
     path = root / name
@@ -26,7 +36,7 @@ for name in filter(None, files):
         problems.append(f"{name}: assembly outside the architecture folders")
     if re.search(r"^use (rustix|libc)\b|\b(rustix|libc)::", code, re.M) and re.match(
         r"crates/(cmpxchg|percpu|slub|refcount|rtmutex|alloc)/src/", name
-    ):
+    ) and name not in KNOW_LINUX:
         problems.append(f"{name}: only fastpath-sys knows Linux")
     for number, line in enumerate(text.splitlines(), 1):
         if PLACEHOLDER.search(line):

@@ -37,8 +37,6 @@ cfg_select! {
     all(target_arch = "aarch64", target_endian = "little", not(fastpath_inject)) => {
         mod aarch64;
         pub use aarch64::*;
-        /// Are there sections for this target?
-        pub const AVAILABLE: bool = true;
     }
     _ => {
         // riscv64 and the rest: no tested sections, so none at all. `Backend::Locked` and `fastpath info` say so.

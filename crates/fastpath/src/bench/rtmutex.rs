@@ -197,6 +197,9 @@ fn seeds_loop(bench: &mut Session<'_>) -> Result<(), Failure> {
             row.slow_ns / row.fast_ns
         ));
     }
+    bench.note(
+        "pthread normal: while a program has one thread, glibc leaves the atomic operations out; the others do not",
+    );
     let native = table.ratio("pair", "core-slow", "core-fast");
     let generic = table.ratio("pair", "generic-slow", "generic-fast");
     bench.note(&format!("slow over fast here: {native:.2} with cmpxchg, {generic:.2} with interrupts off"));

@@ -51,6 +51,8 @@ pub struct RawRtMutex {
     sleepers: AtomicU16,
 }
 
+const _: () = assert!(size_of::<RawRtMutex>() == 12 && align_of::<RawRtMutex>() == 4);
+
 /// The hint's low bits hold the CPU, modulo this; its high bits the thread id, of which Linux uses 22 bits at most.
 const HINT_CPUS: u32 = 1024;
 

@@ -93,7 +93,8 @@ pub(super) fn cpu() -> Option<u32> {
 pub(super) fn unchecked_cpu() -> u32 {
     // ORDERING: Relaxed, this thread has read the epoch with Acquire when it asked for its id.
     let offset = PAGE.rseq_area.load(Ordering::Relaxed);
-    // SAFETY: in a process whose epoch is set this comes from `rseq_area`, and the caller has seen the epoch.
+    // SAFETY: in a process whose epoch is set this comes from `rseq_area`, and the caller has seen the epoch. If a signal
+    // handler forked since, the child reads 0 here: the words at its thread pointer, which are mapped too, as a wrong hint.
     unsafe { backend::cpu_by(offset) }
 }
 

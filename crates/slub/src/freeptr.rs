@@ -62,3 +62,19 @@ impl FreePointerCode {
         }
     }
 }
+
+#[cfg(all(test, not(loom), target_pointer_width = "64"))]
+mod tests {
+    use super::FreePointerCode as Code;
+
+    #[test]
+    fn the_vector_of_the_kernels_obfuscation() {
+        let (secret, slot) = (0x0123_4567_89ab_cdef, 0xffff_8881_0000_1020);
+        let next = 0xffff_8881_0000_1040;
+        assert_eq!(Code::code(secret, slot, next), 0xdecc_cde6_0823_2250);
+        assert_eq!(Code::code(secret, slot, 0), 0x2133_4567_0823_3210);
+        assert_eq!(Code::code(secret, slot, Code::code(secret, slot, next)), next, "its own inverse");
+        assert_ne!(Code::code(secret, slot + 64, next), Code::code(secret, slot, next));
+        fastpath_testkit::case("K33", "slabs");
+    }
+}

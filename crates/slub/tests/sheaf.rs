@@ -70,6 +70,27 @@ on_both! {
 }
 
 #[test]
+fn hardened_free_pointers_work_and_are_not_pointers() {
+    let host = TestHost::new();
+    let cache = cache(host, 64);
+    let mut live = vec![core::ptr::null_mut(); 2000];
+    // SAFETY: not used yet.
+    unsafe { cache.slabs().harden(0x0123_4567_89ab_cdef) };
+    suite::every_live_object(&Sheaf(cache), &mut live, 30, 7);
+    let slabs = cache.slabs();
+    let [a, b] = [(); 2].map(|()| slabs.alloc_one(0, fastpath_slub::Wait::Yes).expect("memory"));
+    // SAFETY: allocated above; then the word of a free object is looked at.
+    let stored = unsafe {
+        slabs.free_one(b, fastpath_slub::Wait::Yes);
+        slabs.free_one(a, fastpath_slub::Wait::Yes);
+        a.add(32).cast::<usize>().read()
+    };
+    assert_ne!(stored, b.addr().get());
+    assert_eq!(cache.destroy(), Ok(()));
+    assert_eq!((host.pages(), host.reports()), (0, vec![]));
+}
+
+#[test]
 fn a_held_slot_lock_on_trylock() {
     a_held_slot_lock_sends_both_to_the_slabs(TestHost::new);
 }

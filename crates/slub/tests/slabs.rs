@@ -256,6 +256,7 @@ fn nolock_sizes_and_wrong_pointers() {
     }
     assert_eq!(host.reports(), [(Corruption::NotAnObject, "kmalloc", (&raw const local).addr())]);
     assert_eq!(heap.destroy(), Ok(()));
+    case("K53", LAYER);
 }
 
 #[test]
@@ -479,4 +480,35 @@ fn boxes_free_on_drop() {
     host.0.memory.fail_after(-1);
     let _ = host.reports();
     assert_eq!(host.pages(), 0);
+}
+
+#[test]
+fn locks_are_taken_for_a_fork_all_or_none() {
+    let host = TestHost::new();
+    let cache = leak(Cache::<TestHost, 2>::new(host, CacheSpec::new("test", 64), &SIZING));
+    let object = cache.alloc().expect("memory");
+    assert!(cache.fork_prepare());
+    assert!(!cache.fork_prepare(), "held already");
+    // A handler that comes now is not caught.
+    let other = cache.alloc_nolock();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(cache.slabs().alloc_one(0, Wait::Never).is_none_or(|object| {
+                // SAFETY: allocated just now.
+                unsafe { cache.slabs().free_one(object, Wait::Never) };
+                true
+            }))
+        });
+    });
+    // SAFETY: prepared above.
+    unsafe { cache.fork_done() };
+    assert!(cache.fork_prepare());
+    // SAFETY: prepared above; then both objects are given up.
+    unsafe {
+        cache.fork_done();
+        cache.free(object);
+        other.into_iter().for_each(|object| cache.free(object));
+    }
+    assert_eq!(cache.destroy(), Ok(()));
+    assert_eq!((host.pages(), host.reports()), (0, vec![]));
 }

@@ -102,6 +102,22 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         unsafe { self.reconfigure(|config| config.min_partial = count) };
     }
 
+    /// From now on free pointers are stored obfuscated with `secret`, which nobody should guess
+    /// ([`Host::random`](crate::Host::random)).
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses the cache during the call, and it has no slabs.
+    pub unsafe fn harden(&self, secret: usize) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.reconfigure(|config| {
+                config.code.secret = secret;
+                config.code.hardened = true;
+            });
+        }
+    }
+
     /// Calls `visit` with the addresses of slabs on partial lists and their state, front first; for tests and reports.
     pub fn for_each_partial(&self, mut visit: impl FnMut(usize, NonNull<Slab>)) {
         for node in 0..NODES {
@@ -220,19 +236,38 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     }
 
     /// Takes every lock of the layer, in the fixed order node by node, list before barn: call it before a fork, after the
-    /// front end's own locks and before the source's. Locks that this context holds already are left alone; returns
-    /// `false` if there were any (a fork from a signal handler).
+    /// front end's own locks and before the source's. `false`, with no lock taken, if this context holds one of them
+    /// already (a fork from a signal handler): the child must then not use the cache.
     pub fn fork_prepare(&self) -> bool {
         let context = self.host.context();
-        let mut all = true;
-        for node in &self.nodes {
-            match node.lock(context) {
-                Some(held) => core::mem::forget(held),
-                None => all = false,
+        for (index, node) in self.nodes.iter().enumerate() {
+            let list = node.lock(context);
+            let both = list.is_some() && node.barn.lock_for_fork(context);
+            if both {
+                core::mem::forget(list);
+            } else {
+                drop(list);
+                // SAFETY: both locks of the nodes before are held since above.
+                unsafe { self.unlock_nodes(index) };
+                return false;
             }
-            all &= node.barn.lock_for_fork(context);
         }
-        all
+        true
+    }
+
+    /// Gives both locks of the first `count` nodes back.
+    ///
+    /// # Safety
+    ///
+    /// They are held, and no guard exists.
+    unsafe fn unlock_nodes(&self, count: usize) {
+        for node in self.nodes[..count].iter().rev() {
+            // SAFETY: held (caller).
+            unsafe {
+                node.barn.unlock_after_fork();
+                Node::unlock_forgotten(node);
+            }
+        }
     }
 
     /// Gives every lock back, in the parent and in the child.
@@ -242,13 +277,8 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// Once, after a [`fork_prepare`](Self::fork_prepare) that returned `true`, by the thread that called it (or its only
     /// descendant in the child).
     pub unsafe fn fork_done(&self) {
-        for node in self.nodes.iter().rev() {
-            // SAFETY: both are held since `fork_prepare` (caller).
-            unsafe {
-                node.barn.unlock_after_fork();
-                Node::unlock_forgotten(node);
-            }
-        }
+        // SAFETY: all are held since `fork_prepare` (caller).
+        unsafe { self.unlock_nodes(NODES) };
     }
 
     /// Checks the invariants of the module documentation at rest, for tests. Returns objects in use.

@@ -133,3 +133,43 @@ impl<T> Drop for Guard<'_, T> {
         self.lock.unlock_raw();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn the_owner_is_told_so_and_keeps_the_lock() {
+        let lock = Lock::new(1);
+        let guard = lock.lock().unwrap();
+        assert!(lock.lock().is_none(), "the owner itself");
+        assert!(lock.try_lock().is_none());
+        // Neither refusal may have given the lock back.
+        std::thread::scope(|scope| {
+            assert!(scope.spawn(|| lock.try_lock().is_none()).join().unwrap());
+        });
+        drop(guard);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn threads_exclude_each_other_and_all_wake_up() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..5000 {
+                        let mut value = lock.lock().unwrap();
+                        let seen = *value;
+                        if seen.is_multiple_of(64) {
+                            std::thread::yield_now();
+                        }
+                        *value = seen + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock().unwrap(), 30_000);
+    }
+}

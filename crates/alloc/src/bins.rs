@@ -24,7 +24,7 @@ use crate::shared_stats::word;
 use crate::{debug, heap, meta, os, pages, report, stats};
 
 /// Full sheaves that a barn holds at most.
-const BARN: usize = 16;
+const BARN: usize = 64;
 /// Bytes of objects that a barn holds at most, in classes whose sheaves are large.
 const BARN_BYTES: usize = 512 * 1024;
 
@@ -329,20 +329,25 @@ impl Bin {
     }
 
     /// Puts objects back into their slabs. Ends the process on a double free or a pointer that is no object.
+    ///
+    /// Neighbours come together for the most part, so the bitmap's word and the slab's count are kept at hand until the
+    /// next object lies elsewhere.
     pub(crate) fn give(&mut self, objects: &[*mut u8]) {
         let info = &CLASSES[self.class];
         let slab_bytes = info.units as usize * UNIT;
         let mut slab: *mut Slab = core::ptr::null_mut();
-        let mut base = 0;
+        let (mut base, mut word, mut bits, mut count) = (0, usize::MAX, 0u64, 0u32);
         for &object in objects {
             let address = object.addr();
             if slab.is_null() || address.wrapping_sub(base) >= slab_bytes {
+                // SAFETY: the slab and the word are those of the objects before.
+                unsafe { self.settle(slab, word, bits, count) };
+                (slab, word, count) = (core::ptr::null_mut(), usize::MAX, 0);
                 match pagemap::record_at(address) {
                     Record::Slab(record) => slab = record as *mut Slab,
                     // A block from under a signal handler, freed by its size: it never left a slab.
                     Record::Emergency(mapping) if heap::free_emergency(mapping, address) => {
                         self.taken += 1;
-                        slab = core::ptr::null_mut();
                         continue;
                     }
                     _ => report::invalid_free(address),
@@ -360,29 +365,53 @@ impl Bin {
             if index * info.size as usize != offset || index >= info.objects as usize {
                 report::invalid_free(address);
             }
-            // SAFETY: the slab is this bin's, and the index is that of one of its objects.
-            unsafe {
-                let word = &mut *Slab::bitmap(slab).add(index / 64);
-                let bit = 1 << (index % 64);
-                if *word & bit != 0 {
-                    report::double_free(address);
-                }
-                *word |= bit;
-                let record = &mut *slab;
-                record.hint = record.hint.min((index / 64) as u32);
-                record.free += 1;
-                if record.free == 1 {
-                    self.list(slab);
-                }
-                if record.free == info.objects {
-                    self.empty += 1;
-                    if self.empty > 1 && self.release(slab) {
-                        slab = core::ptr::null_mut();
+            if index / 64 != word {
+                // SAFETY: the slab is this bin's, and the index is that of one of its objects.
+                unsafe {
+                    if word != usize::MAX {
+                        Slab::bitmap(slab).add(word).write(bits);
                     }
+                    word = index / 64;
+                    bits = Slab::bitmap(slab).add(word).read();
+                    (*slab).hint = (*slab).hint.min(word as u32);
+                }
+            }
+            let bit = 1 << (index % 64);
+            if bits & bit != 0 {
+                report::double_free(address);
+            }
+            bits |= bit;
+            count += 1;
+        }
+        // SAFETY: as above.
+        unsafe { self.settle(slab, word, bits, count) };
+        self.taken -= objects.len();
+    }
+
+    /// Writes back what [`Self::give`] had at hand of a slab, and puts the slab where it now belongs.
+    ///
+    /// # Safety
+    ///
+    /// The slab is null or this bin's, and the word one of its bitmap's.
+    unsafe fn settle(&mut self, slab: *mut Slab, word: usize, bits: u64, count: u32) {
+        if slab.is_null() || count == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            Slab::bitmap(slab).add(word).write(bits);
+            let was = (*slab).free;
+            (*slab).free = was + count;
+            if was == 0 {
+                self.list(slab);
+            }
+            if was + count == CLASSES[self.class].objects {
+                self.empty += 1;
+                if self.empty > 1 {
+                    self.release(slab);
                 }
             }
         }
-        self.taken -= objects.len();
     }
 
     /// Gives an empty slab back to the page layer.

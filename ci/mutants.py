@@ -37,7 +37,11 @@ def sync():
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_symlink():
             if not target.is_symlink():
+                target.unlink(missing_ok=True)
                 target.symlink_to(os.readlink(source))
+        elif target.is_symlink():
+            target.unlink()
+            target.write_bytes(source.read_bytes())
         elif not target.exists() or target.read_bytes() != source.read_bytes():
             target.write_bytes(source.read_bytes())
             target.chmod(source.stat().st_mode)

@@ -215,7 +215,7 @@ pub extern "C" fn freed_twice(pointer: *mut u8) -> ! {
 ///
 /// # Safety
 ///
-/// As [`free`].
+/// As `free`.
 #[cold]
 #[inline(never)]
 pub unsafe extern "C" fn free_full(pointer: *mut u8, class2: usize) {
@@ -314,7 +314,7 @@ pub(crate) fn free_emergency(base: usize, address: usize) -> bool {
 ///
 /// # Safety
 ///
-/// As [`free`].
+/// As `free`.
 #[cold]
 #[inline(never)]
 pub unsafe extern "C" fn free_slow(pointer: *mut u8) {

@@ -135,6 +135,15 @@ fn an_exchange_wants_the_block_and_the_pair_it_was_told() {
     });
 }
 
+/// Sheaves that nobody else has: full ones, part-filled ones, empty ones.
+struct Store(Vec<Top>);
+// SAFETY: tops in the store belong to the store.
+unsafe impl Send for Store {}
+/// What all threads use.
+struct Shared(Access);
+// SAFETY: the offset and the table are the same for all threads.
+unsafe impl Sync for Shared {}
+
 /// Threads pop and push tokens on their CPUs' sheaves, trade whole sheaves with a common store, and are moved about.
 /// At the end every token must be there once.
 #[test]
@@ -143,13 +152,6 @@ fn no_token_is_lost_or_doubled() {
     const CAPACITY: usize = 31;
     let table = Table::new(new_block);
     let Some(access) = table.access() else { return };
-    // The store holds sheaves that nobody else has: full ones, part-filled ones, empty ones.
-    struct Store(Vec<Top>);
-    // SAFETY: tops in the store belong to the store.
-    unsafe impl Send for Store {}
-    struct Shared(Access);
-    // SAFETY: the offset and the table are the same for all threads.
-    unsafe impl Sync for Shared {}
     let shared = Shared(access);
     let store = Mutex::new(Store(Vec::new()));
     let mut next = 1;
@@ -208,7 +210,7 @@ fn no_token_is_lost_or_doubled() {
                 let wanted = {
                     let mut store = store.lock().unwrap();
                     let at = store.0.iter().position(|&top| is_full(top) != full);
-                    at.map(|at| store.0.swap_remove(at)).unwrap_or_else(|| new_sheaf(CAPACITY))
+                    at.map_or_else(|| new_sheaf(CAPACITY), |at| store.0.swap_remove(at))
                 };
                 let new = Slot { main: wanted, spare: slot.main };
                 let back = if sheaf::exchange(access, 2, block, slot, &new) { slot.spare } else { wanted };
@@ -226,7 +228,9 @@ fn no_token_is_lost_or_doubled() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     let mut seen = vec![0; TOKENS + 1];
-    kept.iter().for_each(|&number| seen[number] += 1);
+    for number in kept {
+        seen[number] += 1;
+    }
     let mut count = |top: Top| {
         if top != guard_top() {
             let sentinel =

@@ -55,7 +55,7 @@ def header(patch, key):
 
 
 wanted = sys.argv[1:]
-patches = [p for p in sorted((root / "mutants").rglob("*.patch")) if not wanted or any(w in str(p) for w in wanted)]
+patches = [p for p in sorted((root / "mutants").rglob("*.patch")) if not wanted or any(w in str(p.relative_to(root)) for w in wanted)]
 if not patches:
     sys.exit("no mutants found")
 # Mutants of one crate follow each other, and loom builds come apart, so that little is rebuilt in between.

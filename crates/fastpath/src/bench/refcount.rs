@@ -36,7 +36,7 @@ fn run(bench: &mut Session<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn pair<'a, C: Counter>(counter: &'a C, threads: usize) -> Candidate<'a> {
+fn pair<C: Counter>(counter: &C, threads: usize) -> Candidate<'_> {
     Candidate::concurrent(C::NAME, threads, move |_, n| pairs(counter, n))
 }
 

@@ -212,7 +212,7 @@ impl InProcess {
         for &threads in counts {
             let mut candidates = [
                 candidate(bench, Plain::NAME, threads, rounds, |thread, n| {
-                    Self::work(&WITH_PLAIN, file(thread), n)
+                    Self::work(&WITH_PLAIN, file(thread), n);
                 }),
                 candidate(bench, CompareLoop::NAME, threads, rounds, |thread, n| {
                     Self::work(&WITH_COMPARE, file(thread), n);

@@ -69,9 +69,9 @@ impl Demand {
             let middle = f64::midpoint(low, high);
             let demand = Self { private, shared: middle };
             if demand.throughput(2, Machine { node: 2, remote: 1.0 }) > shared_two {
-                low = middle
+                low = middle;
             } else {
-                high = middle
+                high = middle;
             }
         }
         Self { private, shared: f64::midpoint(low, high) }

@@ -42,7 +42,8 @@ pub fn run<M: Machine>() -> ! {
     ];
     let mut console = Console::<M>(PhantomData);
     let total: usize = groups.iter().map(|(_, cases)| cases.len()).sum();
-    let _ = writeln!(console, "TAP version 13");
+    // Firmware may have left the line unfinished.
+    let _ = writeln!(console, "\nTAP version 13");
     let _ = writeln!(
         console,
         "# machine {}, {} processors, native backend {}, double words {}, local double words {}",

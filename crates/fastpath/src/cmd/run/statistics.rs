@@ -109,7 +109,7 @@ pub(super) fn text(statistics: &Statistics, width: usize) -> String {
         grid.push(vec![
             format!("{} {}", entry.pid, entry.name()),
             front(entry).to_owned(),
-            figure(entry.allocations_at_least() as f64).trim_end_matches(".00").to_owned(),
+            entry.allocations_at_least().to_string(),
             entry.refills.to_string(),
             entry.flushes.to_string(),
             entry.direct_allocs.to_string(),

@@ -39,7 +39,7 @@ one() { # TARGET VARIANTS EXTRA: everything of one target, output in its log
         esac
         # Nothing old: the assembly is written only when the crate is compiled.
         rm -rf "$CARGO_TARGET_DIR/$target/debug"/{deps/fastpath_golden-*,.fingerprint/fastpath-golden-*}
-        cargo rustc --quiet --locked -Zbuild-std=core --target "$target" -Zprofile-rustflags \
+        cargo rustc --quiet -Zbuild-std=core --target "$target" -Zprofile-rustflags \
             ${extra:+--features $extra} \
             --config "profile.dev.package.fastpath-cmpxchg.rustflags=[$flags]" \
             --config "profile.dev.package.fastpath-golden.rustflags=[$flags]" -- --emit=asm >"$CARGO_TARGET_DIR/output" 2>&1 ||
@@ -49,7 +49,7 @@ one() { # TARGET VARIANTS EXTRA: everything of one target, output in its log
     done
     # Where interrupts-off is all there is and nobody says that there is one processor, the crate must not compile.
     if [ "${variants[0]# }" = "$single " ] || [ "$(echo ${variants[0]})" = "$single" ]; then
-        if cargo rustc --quiet --locked -Zbuild-std=core --target "$target" >"$CARGO_TARGET_DIR/refused" 2>&1; then
+        if cargo rustc --quiet -Zbuild-std=core --target "$target" >"$CARGO_TARGET_DIR/refused" 2>&1; then
             echo "CROSS $target: compiles without $single, which it must not"
             return 1
         fi

@@ -227,6 +227,7 @@ mod once {
                 ///
                 /// As the section of the same name.
                 #[inline(never)]
+                #[allow(clippy::too_many_arguments, reason = "as the section has them")]
                 pub(super) unsafe fn $name($($argument: $kind),*) -> Outcome {
                     // SAFETY: the caller's obligation, word for word.
                     unsafe { rseq::$name($($argument),*) }
@@ -240,5 +241,6 @@ mod once {
         compare2_store(slot: u32, word: *mut u64, expected: u64, word2: *const u64, expected2: u64, new: u64);
         compare_store_store(slot: u32, word: *mut u64, expected: u64, first: *mut u64, value: u64, new: u64);
         compare_copy_store(slot: u32, word: *mut u64, expected: u64, to: *mut u8, from: *const u8, bytes: usize, new: u64);
+        compare_store_copy_store(slot: u32, word: *mut u64, expected: u64, first: *mut u64, value: u64, from: *const u8, bytes: usize, new: u64);
     }
 }

@@ -662,4 +662,55 @@ pub(super) static COMPARES: &[Operation] = &[
             })
         },
     },
+    Operation {
+        name: "compare_store_copy_store",
+        set_up: || {
+            set(RECORD, &[]);
+            for (entry, value) in OUTSIDE[30..]
+                .iter()
+                .zip([u64::from_ne_bytes(*b"restarta"), u64::from_ne_bytes(*b"ble\0\0\0\0\0")])
+            {
+                // ORDERING: Relaxed: read by this thread.
+                entry.store(value, Ordering::Relaxed);
+            }
+        },
+        run: || {
+            // SAFETY: words of the home slot; eleven bytes are copied from a static behind word 4; all of it means nothing
+            // while word 0 is 5.
+            let outcome = unsafe {
+                once::compare_store_copy_store(
+                    HOME as u32,
+                    home(0),
+                    5,
+                    home(4),
+                    11,
+                    OUTSIDE[30].as_ptr().cast(),
+                    11,
+                    6,
+                )
+            };
+            give(outcome, 0);
+        },
+        disturb: || {
+            disturb();
+            for word in &pages()[HOME].0[4..7] {
+                // ORDERING: Relaxed: as above.
+                word.store(0, Ordering::Relaxed);
+            }
+        },
+        check: |how| {
+            if how == Disturbance::Migrate {
+                for word in &pages()[HOME].0[4..7] {
+                    // ORDERING: Relaxed: as above.
+                    word.store(0, Ordering::Relaxed);
+                }
+            }
+            expect_bound(how, RECORD, |slot| {
+                slot[0] = 6;
+                slot[4] = 11;
+                slot[5] = u64::from_ne_bytes(*b"restarta");
+                slot[6] = u64::from_ne_bytes(*b"ble\0\0\0\0\0");
+            })
+        },
+    },
 ];

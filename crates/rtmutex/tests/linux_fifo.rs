@@ -77,8 +77,14 @@ fn inversion(lock: &dyn Lock, weak: Option<u8>) -> Inversion {
             lock.with(&mut || {
                 held.store(true, Ordering::Release);
                 while !asked.load(Ordering::Acquire) {
-                    // Asleep, not burning: nothing else may be starved if the others come late.
-                    std::thread::sleep(Duration::from_micros(100));
+                    if weak.is_some() {
+                        // Asleep, not burning: nothing else may be starved if the others come late.
+                        std::thread::sleep(Duration::from_micros(100));
+                    } else {
+                        // Awake: on PREEMPT_RT the timer of an ordinary thread is the business of a thread of FIFO 1,
+                        // which M would starve.
+                        std::thread::yield_now();
+                    }
                 }
                 let start = cpu_time();
                 boosted = kernel_number(me);

@@ -8,6 +8,7 @@
 mod barn;
 mod cache;
 pub mod classes;
+pub mod debug;
 mod freeptr;
 mod host;
 mod kmalloc;

@@ -12,7 +12,7 @@ use core::sync::atomic::{
 };
 
 use crate::classes::UNIT;
-use crate::lock::Lock;
+use crate::lock::{Lock, Rank};
 use crate::pagemap::{self, Record};
 use crate::shared_stats::word;
 use crate::{meta, os, pages, report, stats};
@@ -43,7 +43,7 @@ struct Records {
 // SAFETY: records in the list are reached through the lock only.
 unsafe impl Send for Records {}
 
-static RECORDS: Lock<Records> = Lock::new(Records { free: core::ptr::null_mut() });
+static RECORDS: Lock<Records> = Lock::new(Rank::Records, Records { free: core::ptr::null_mut() });
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of live mappings, and of live runs.
 pub(crate) static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -322,6 +322,11 @@ fn resize_mapping(this: &mut Big, record: *mut Big, new: usize) -> *mut u8 {
         break;
     }
     core::ptr::null_mut()
+}
+
+/// Whether the thread that `mine` names holds the lock.
+pub(crate) fn held_by(mine: u64) -> bool {
+    RECORDS.is_held_by(mine)
 }
 
 pub(crate) fn before_fork() {

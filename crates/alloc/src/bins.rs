@@ -18,7 +18,7 @@ use core::sync::atomic::{
 use fastpath_percpu::sheaf::{MAX_CAPACITY, SHEAF_BYTES, Top};
 
 use crate::classes::{CLASSES, COUNT, UNIT};
-use crate::lock::{Guard, Lock};
+use crate::lock::{Guard, Lock, Rank};
 use crate::pagemap::{self, Record};
 use crate::shared_stats::word;
 use crate::{debug, heap, meta, os, pages, report, stats};
@@ -84,10 +84,10 @@ pub(crate) struct Counts {
 unsafe impl Send for Bin {}
 
 static BINS: [Lock<Bin>; COUNT] = {
-    let mut bins = [const { Lock::new(Bin::new(0)) }; COUNT];
+    let mut bins = [const { Lock::new(Rank::Bin, Bin::new(0)) }; COUNT];
     let mut class = 0;
     while class < COUNT {
-        bins[class] = Lock::new(Bin::new(class));
+        bins[class] = Lock::new(Rank::Bin, Bin::new(class));
         class += 1;
     }
     bins
@@ -670,6 +670,11 @@ pub(crate) fn is_free(record: usize, start: usize) -> bool {
     }
 }
 
+/// Whether the thread that `mine` names holds the lock.
+pub(crate) fn held_by(mine: u64) -> bool {
+    BINS.iter().any(|bin| bin.is_held_by(mine))
+}
+
 pub(crate) fn before_fork() {
     for bin in &BINS {
         bin.lock_raw();
@@ -679,5 +684,38 @@ pub(crate) fn before_fork() {
 pub(crate) fn after_fork() {
     for bin in &BINS {
         bin.unlock_raw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_handler_above_the_pages_does_not_wait_for_a_bin() {
+        let (taken, is_taken) = mpsc::channel();
+        let (done, is_done) = mpsc::channel::<()>();
+        let owner = std::thread::spawn(move || {
+            let bin = bin(3).expect("free");
+            taken.send(()).unwrap();
+            is_done.recv().unwrap();
+            drop(bin);
+        });
+        is_taken.recv().unwrap();
+        let (answer, answered) = mpsc::channel();
+        std::thread::spawn(move || {
+            // What a signal handler finds that interrupted a thread inside the page layer.
+            let pages = pages::lock_for_test();
+            let refused = bin(3).is_none();
+            drop(pages);
+            let _ = answer.send(refused);
+        });
+        let refused = answered.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(refused, Ok(true), "it waits for a lock that ranks below one it holds");
+        done.send(()).unwrap();
+        owner.join().unwrap();
+        assert!(bin(3).is_some());
     }
 }

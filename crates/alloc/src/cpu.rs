@@ -22,7 +22,7 @@ use fastpath_percpu::sheaf::{self, Access, Block, SHEAF_BYTES, Slot, Top, guard_
 use crate::arch::thread_pointer;
 use crate::bins::{self, bin, sentinel};
 use crate::classes::COUNT;
-use crate::lock::Lock;
+use crate::lock::{Lock, Rank};
 use crate::shared_stats::word;
 use crate::{libc_symbols, meta, stats};
 
@@ -38,7 +38,7 @@ static CPUS: AtomicUsize = AtomicUsize::new(0);
 static BLOCKS: AtomicPtr<AtomicPtr<Block>> = AtomicPtr::new(core::ptr::null_mut());
 /// One lock per CPU, for the front without rseq.
 static CPU_LOCKS: AtomicPtr<Lock<()>> = AtomicPtr::new(core::ptr::null_mut());
-static NEW_BLOCK: Lock<()> = Lock::new(());
+static NEW_BLOCK: Lock<()> = Lock::new(Rank::Cpu, ());
 
 /// Makes the table for `cpus` CPUs; false if there is no memory.
 pub(crate) fn set_up(cpus: usize, rseq_offset: isize, locked: bool) -> bool {

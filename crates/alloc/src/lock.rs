@@ -5,6 +5,13 @@
 //! instead of waiting for itself.
 //!
 //! The word: 0 is free; otherwise the owner's thread pointer, bit 0 set, and bit 1 set if somebody may sleep.
+//!
+//! # No wait goes down
+//!
+//! Locks have a [`Rank`], and a thread waits only for a lock that ranks above all it holds. Straight code does so by its
+//! shape. A signal handler that interrupted a holder does not: it would wait for a bin while its thread holds the pages,
+//! and the owner of that bin may be waiting for the pages. So whoever has to wait looks first whether its thread holds a
+//! lock of this rank or above, and is then refused like a handler that meets its own thread's lock.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
@@ -18,9 +25,31 @@ use crate::os;
 const LOCKED: u64 = 1;
 const SLEEPERS: u64 = 2;
 
+/// The order in which locks are taken. A CPU's lock is only ever tried.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Rank {
+    /// Blocks of CPUs. Zero: a lock in zeroed memory.
+    Cpu = 0,
+    Bin = 1,
+    Pages = 2,
+    Records = 3,
+    Meta = 4,
+}
+
+/// Whether the thread that `mine` names holds a lock of `rank` or above.
+#[cold]
+fn holds_from(rank: Rank, mine: u64) -> bool {
+    (rank <= Rank::Bin && crate::bins::held_by(mine))
+        || (rank <= Rank::Pages && crate::pages::held_by(mine))
+        || (rank <= Rank::Records && crate::big::held_by(mine))
+        || crate::meta::held_by(mine)
+}
+
 /// A lock around a `T`.
 pub(crate) struct Lock<T> {
     word: AtomicU64,
+    rank: Rank,
     value: UnsafeCell<T>,
 }
 
@@ -33,14 +62,25 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Lock<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self { word: AtomicU64::new(0), value: UnsafeCell::new(value) }
+    pub(crate) const fn new(rank: Rank, value: T) -> Self {
+        Self { word: AtomicU64::new(0), rank, value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock; `None` if this very thread holds it already (a signal handler is running).
+    /// Takes the lock; `None` if a signal handler must not wait for it: its thread holds it already, or another one that
+    /// ranks no lower.
     #[inline]
     pub(crate) fn lock(&self) -> Option<Guard<'_, T>> {
-        self.lock_raw().then(|| Guard { lock: self })
+        let mine = thread_pointer() as u64 | LOCKED;
+        // ORDERING: Acquire pairs with the Release in `unlock_raw`.
+        let got = self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok()
+            || (!holds_from(self.rank, mine) && self.lock_contended(mine));
+        got.then(|| Guard { lock: self })
+    }
+
+    /// Whether the thread that `mine` (from inside this module) names holds it.
+    pub(crate) fn is_held_by(&self, mine: u64) -> bool {
+        // ORDERING: Relaxed: a thread reads its own name only if it wrote it itself.
+        self.word.load(Relaxed) & !SLEEPERS == mine
     }
 
     /// Takes the lock only if it is free.
@@ -51,7 +91,7 @@ impl<T> Lock<T> {
         self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok().then(|| Guard { lock: self })
     }
 
-    /// [`Self::lock`] without a guard, for `fork`: paired with [`Self::unlock_raw`].
+    /// Waits for the lock whatever this thread holds, for `fork`: paired with [`Self::unlock_raw`].
     pub(crate) fn lock_raw(&self) -> bool {
         let mine = thread_pointer() as u64 | LOCKED;
         // ORDERING: Acquire pairs with the Release in `unlock_raw`.
@@ -141,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_owner_is_told_so_and_keeps_the_lock() {
-        let lock = Lock::new(1);
+        let lock = Lock::new(Rank::Meta, 1);
         let guard = lock.lock().unwrap();
         assert!(lock.lock().is_none(), "the owner itself");
         assert!(lock.try_lock().is_none());
@@ -155,7 +195,7 @@ mod tests {
 
     #[test]
     fn threads_exclude_each_other_and_all_wake_up() {
-        let lock = Lock::new(0u64);
+        let lock = Lock::new(Rank::Meta, 0u64);
         std::thread::scope(|scope| {
             for _ in 0..6 {
                 scope.spawn(|| {

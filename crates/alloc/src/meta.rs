@@ -3,7 +3,7 @@
 
 //! Memory for the heap's own records: taken from the system in chunks, never given back, never mixed with objects.
 
-use crate::lock::Lock;
+use crate::lock::{Lock, Rank};
 use crate::os;
 
 const CHUNK: usize = 256 * 1024;
@@ -14,7 +14,7 @@ struct Bump {
     mapped: usize,
 }
 
-static BUMP: Lock<Bump> = Lock::new(Bump { next: 0, end: 0, mapped: 0 });
+static BUMP: Lock<Bump> = Lock::new(Rank::Meta, Bump { next: 0, end: 0, mapped: 0 });
 
 /// Returns `bytes` zeroed bytes at a multiple of `align` (at most a page), for ever; null when there are none or when
 /// a signal handler interrupted this function.
@@ -44,6 +44,11 @@ pub(crate) fn take(bytes: usize, align: usize) -> *mut u8 {
 /// Bytes mapped for records so far.
 pub(crate) fn mapped() -> usize {
     BUMP.lock().map_or(0, |bump| bump.mapped)
+}
+
+/// Whether the thread that `mine` names holds the lock.
+pub(crate) fn held_by(mine: u64) -> bool {
+    BUMP.is_held_by(mine)
 }
 
 pub(crate) fn before_fork() {

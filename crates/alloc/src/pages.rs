@@ -9,7 +9,7 @@
 //! batches, inside the `free` that exceeded the limit, because an idle process calls nothing.
 
 use crate::classes::UNIT;
-use crate::lock::Lock;
+use crate::lock::{Lock, Rank};
 use crate::shared_stats::word;
 use crate::{big, meta, os, stats};
 
@@ -65,21 +65,24 @@ pub(crate) struct Pages {
 // SAFETY: the pieces are reached through the lock only.
 unsafe impl Send for Pages {}
 
-static PAGES: Lock<Pages> = Lock::new(Pages {
-    first: core::ptr::null_mut(),
-    last: core::ptr::null_mut(),
-    reserved: 0,
-    used: 0,
-    peak: 0,
-    dirty: 0,
-    kept: 0,
-    piece_units: 0,
-    purged: 0,
-    no_purge: false,
-    limited: false,
-    records: core::ptr::null_mut(),
-    swept: 0,
-});
+static PAGES: Lock<Pages> = Lock::new(
+    Rank::Pages,
+    Pages {
+        first: core::ptr::null_mut(),
+        last: core::ptr::null_mut(),
+        reserved: 0,
+        used: 0,
+        peak: 0,
+        dirty: 0,
+        kept: 0,
+        piece_units: 0,
+        purged: 0,
+        no_purge: false,
+        limited: false,
+        records: core::ptr::null_mut(),
+        swept: 0,
+    },
+);
 
 /// A run that was taken.
 #[derive(Clone, Copy)]
@@ -137,6 +140,17 @@ pub(crate) fn figures() -> Figures {
         dirty: (pages.dirty + pages.kept) * UNIT,
         purged: pages.purged * UNIT as u64,
     })
+}
+
+/// The page layer's lock, as a test takes it.
+#[cfg(test)]
+pub(crate) fn lock_for_test() -> impl Sized {
+    PAGES.lock().expect("free")
+}
+
+/// Whether the thread that `mine` names holds the lock.
+pub(crate) fn held_by(mine: u64) -> bool {
+    PAGES.is_held_by(mine)
 }
 
 pub(crate) fn before_fork() {

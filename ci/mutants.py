@@ -29,8 +29,11 @@ def run(command, **kw):
 
 def sync():
     copy.mkdir(parents=True, exist_ok=True)
-    files = run(["git", "ls-files", "-z"], cwd=root).stdout.split("\0")
-    for name in filter(None, files):
+    files = set(filter(None, run(["git", "ls-files", "-z"], cwd=root).stdout.split("\0")))
+    for path in list(copy.rglob("*")):
+        if (path.is_symlink() or path.is_file()) and str(path.relative_to(copy)) not in files:
+            path.unlink()
+    for name in sorted(files):
         source, target = root / name, copy / name
         if not source.exists():
             continue

@@ -8,7 +8,7 @@ if [ "$(uname -m)" != x86_64 ] || ! need_apt musl-gcc musl-tools; then
     exit 0
 fi
 export CARGO_TARGET_DIR=$ROOT/target/musl
-cargo build --quiet --release --locked --manifest-path crates/percpu/musl/Cargo.toml
+cargo build --quiet --release --manifest-path crates/percpu/musl/Cargo.toml
 program=$CARGO_TARGET_DIR/threads
 musl-gcc -O2 -Wall -Werror -static -o "$program" crates/percpu/musl/main.c "$CARGO_TARGET_DIR/release/libfastpath_percpu_musl.a"
 for _ in 1 2; do "$program" 60000 | tee "$CARGO_TARGET_DIR/threads.log"; done

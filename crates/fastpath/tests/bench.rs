@@ -115,6 +115,38 @@ fn a_quick_run_fits_its_schema_and_its_page_says_the_same() {
     assert_eq!(again.out, run.out);
 }
 
+#[test]
+fn slab_measures_the_tid_front() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = fastpath(dir.path(), &["bench", "slab", "--quick", "--json", "r.json"]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let report = read(&dir.path().join("r.json"));
+    schema::check(&documented(), &report);
+    let family = &report["families"][0];
+    for column in ["tid", "tid-no-rseq"] {
+        // Only the machine can be the reason.
+        let notes = family["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
+        let reason = notes.filter(|note| note.starts_with("left out: tid,")).find(|note| {
+            (column == "tid" && note.ends_with("has no rseq")) || note.ends_with("compare-and-exchange")
+        });
+        if let Some(reason) = reason {
+            fastpath_testkit::skip("bench-tid", reason);
+            continue;
+        }
+        for table in family["tables"].as_array().unwrap() {
+            let rows = table["rows"].as_array().unwrap();
+            let measured: Vec<&Value> =
+                table["cells"].as_array().unwrap().iter().filter(|cell| cell["column"] == column).collect();
+            for row in rows {
+                let cell = measured.iter().find(|cell| cell["row"] == row["name"]);
+                let median = cell.and_then(|cell| cell["median"].as_f64());
+                assert!(median.is_some_and(|median| median > 0.0), "{column}: {row} of {}", table["name"]);
+            }
+            assert!(!measured.is_empty(), "{column}: {}", table["name"]);
+        }
+    }
+}
+
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
     let tables =
         report["families"].as_array().unwrap().iter().flat_map(|family| family["tables"].as_array().unwrap());

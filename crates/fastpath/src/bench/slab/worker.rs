@@ -19,6 +19,7 @@ use crate::bench::{arch, pin};
 use crate::failure::Failure;
 
 use super::base;
+use super::tid::Tid;
 
 /// An allocator under test.
 pub(super) trait Heap: Sync {
@@ -27,6 +28,10 @@ pub(super) trait Heap: Sync {
     /// # Safety
     /// `block` came from `alloc(size)` and is not used any more.
     unsafe fn free(&self, block: *mut u8, size: usize);
+    /// Gives free memory back, between sizes.
+    fn trim(&self) {
+        trim();
+    }
 }
 
 /// Whatever answers `malloc` in this process. Called through pointers that the optimizer cannot see through: it knows
@@ -66,14 +71,24 @@ impl Heap for Rust {
     }
 }
 
-/// Serves the parent until it closes stdin. `which` is `malloc`, `rust` or `base`; `cpus` are those to use, the first
-/// for tests of one thread.
+/// Serves the parent until it closes stdin. `which` is `malloc`, `rust`, `base`, `tid` or `tid-no-rseq`; `cpus` are those
+/// to use, the first for tests of one thread.
 pub(crate) fn serve(which: &str, cpus: &[usize]) -> Result<(), Failure> {
     match which {
         "malloc" => answer(&Malloc { malloc: black_box(libc::malloc), free: black_box(libc::free) }, cpus),
         "rust" => answer(&Rust, cpus),
         "base" => answer(&base::Locked::new(), cpus),
+        "tid" => answer_or_say(Tid::with_rseq(), cpus),
+        "tid-no-rseq" => answer_or_say(Tid::without_rseq(), cpus),
         other => Err(Failure::Usage(format!("no allocator {other}"))),
+    }
+}
+
+/// Tells the parent why there is no such heap here, if so.
+fn answer_or_say(heap: Result<impl Heap, String>, cpus: &[usize]) -> Result<(), Failure> {
+    match heap {
+        Ok(heap) => answer(&heap, cpus),
+        Err(reason) => Ok(writeln!(std::io::stdout(), "cannot {reason}")?),
     }
 }
 
@@ -100,7 +115,7 @@ fn answer(heap: &impl Heap, cpus: &[usize]) -> Result<(), Failure> {
             "remote-free" => remote_free(heap, cpus, size, count).to_vec(),
             "spread" => spread(heap, cpus, size, count).to_vec(),
             "trim" => {
-                trim();
+                heap.trim();
                 vec![0.0]
             }
             other => return Err(Failure::Usage(format!("no test {other}"))),

@@ -88,8 +88,18 @@ fn signals_sent_to_us_reach_the_program() {
     for (signal, name) in [("-TERM", "term"), ("-INT", "int"), ("-USR1", "usr1"), ("-HUP", "hup")] {
         let script = "trap 'echo term; exit 3' TERM; trap 'echo int; exit 3' INT; trap 'echo usr1; exit 3' USR1; \
                       trap 'echo hup; exit 3' HUP; echo ready; for i in $(seq 600); do sleep 0.1; done; echo nothing came";
-        let mut child = command::command(Path::new("/"))
-            .args(["run", "--", "sh", "-c", script])
+        // A test run in the background may have inherited ignored signals, which a shell cannot trap.
+        let mut child = Command::new("env")
+            .args([
+                "--default-signal=HUP,INT,TERM,USR1",
+                env!("CARGO_BIN_EXE_fastpath"),
+                "run",
+                "--",
+                "sh",
+                "-c",
+                script,
+            ])
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -38,7 +38,9 @@ apt_install() {
         apt-get -qq update >/dev/null 2>&1 || return 1
         touch "$FASTPATH_RECORDS/apt-updated"
     fi
-    DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null 2>&1
+    # Some images carry a newer qemu-utils that conflicts with the distribution's emulators; nothing here needs it.
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null 2>&1 ||
+        DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" qemu-utils- >/dev/null 2>&1
 }
 
 # need_cargo_tool NAME VERSION: a cargo subcommand, built once into target/tools.

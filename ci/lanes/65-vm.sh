@@ -3,14 +3,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Our test programs on other kernels: Linux 6.1 with 16 CPUs and CPUs unplugged, PREEMPT_RT. See vm/machines.toml.
 . "$(dirname "$0")/../lib.sh"
-if ! need_apt qemu-system-x86_64 qemu-system-x86; then
-    # Some machines carry a newer qemu-utils that conflicts with the distribution's emulator; it is not needed here.
-    apt_install qemu-system-x86 qemu-utils- || true
-fi
-if ! have qemu-system-x86_64; then
-    skip vm "qemu-system-x86_64 is not installable"
+if ! need_apt qemu-system-x86_64 qemu-system-x86 || ! need_apt qemu-system-aarch64 qemu-system-arm ||
+    ! need_apt aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross; then
+    skip vm "QEMU's system emulators or the AArch64 C compiler are not installable"
     exit 0
 fi
+[ -e /usr/lib/rustlib/src/rust/library/std/Cargo.toml ] || apt_install rustc-web rust-web-src || true
 status=0
 for machine in $(python3 vm/run.py --list); do
     python3 vm/run.py "$machine" || status=1

@@ -4,6 +4,9 @@
 //! Runs one workload in this process, with the allocator that this program was built (or preloaded) with, and prints one line
 //! of JSON: cost per operation and memory. `peers/compare` starts it, interleaved with the others'.
 
+mod memory;
+#[expect(unsafe_code, reason = "calls the allocator as it is called: through pointers")]
+mod micro;
 mod workloads;
 
 #[cfg(feature = "fastpath")]
@@ -21,9 +24,6 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[cfg(feature = "rpmalloc")]
 #[global_allocator]
 static ALLOCATOR: rpmalloc::RpMalloc = rpmalloc::RpMalloc;
-#[cfg(feature = "smalloc")]
-#[global_allocator]
-static ALLOCATOR: smalloc::Smalloc = smalloc::Smalloc::new();
 #[cfg(feature = "tcmalloc")]
 #[global_allocator]
 static ALLOCATOR: tcmalloc_better::TCMalloc = tcmalloc_better::TCMalloc;
@@ -50,16 +50,39 @@ fn main() -> std::process::ExitCode {
         eprintln!("{scale}: not a number of per cent");
         return 2.into();
     };
-    let before = status("VmRSS");
     let outcome = run(percent.max(1));
+    let parts: Vec<String> =
+        outcome.parts.iter().map(|(name, value)| format!("\"{name}\":{value:.4}")).collect();
     println!(
-        "{{\"workload\":\"{name}\",\"ns\":{:.4},\"cpu_s\":{:.4},\"peak_kib\":{},\"rss_before_kib\":{before},\"rss_kib\":{}}}",
+        "{{\"workload\":\"{name}\",\"ns\":{:.4},\"cpu_s\":{:.4},\"peak_kib\":{},\"rss_kib\":{},\"virtual_kib\":{},\"mappings\":{},\"parts\":{{{}}}}}",
         outcome.seconds * 1e9 / outcome.operations as f64,
         cpu_seconds(),
         status("VmHWM"),
         outcome.rss_kib,
+        status("VmSize"),
+        mappings(),
+        parts.join(","),
     );
     0.into()
+}
+
+/// How many mappings this process has.
+fn mappings() -> f64 {
+    std::fs::read_to_string("/proc/self/maps").map_or(0, |text| text.lines().count()) as f64
+}
+
+/// Asks the allocator to give memory back: ours, or whatever answers `malloc_trim`.
+#[expect(unsafe_code, reason = "malloc_trim of the C library")]
+fn trim() {
+    core::cfg_select! {
+        feature = "fastpath" => {
+            fastpath_alloc::trim();
+        }
+        // SAFETY: gives memory back; nothing to go wrong.
+        _ => unsafe {
+            libc::malloc_trim(0);
+        },
+    }
 }
 
 /// User and system time of this process so far.

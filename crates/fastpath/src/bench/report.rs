@@ -67,6 +67,12 @@ pub(crate) enum Unit {
     OperationsPerSecond,
     /// Per cent.
     Percent,
+    /// Seconds of a whole program.
+    Seconds,
+    /// Memory, in units of 1024 bytes.
+    Kibibytes,
+    /// Anything counted, and ratios.
+    Count,
 }
 
 impl Unit {
@@ -78,6 +84,9 @@ impl Unit {
             Self::Instructions => "instructions",
             Self::OperationsPerSecond => "ops/s",
             Self::Percent => "%",
+            Self::Seconds => "s",
+            Self::Kibibytes => "KiB",
+            Self::Count => "",
         }
     }
 }

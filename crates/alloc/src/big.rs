@@ -113,6 +113,9 @@ pub(crate) fn alloc(size: usize, align: usize) -> (*mut u8, bool) {
 }
 
 fn alloc_mapping(size: usize, align: usize) -> *mut u8 {
+    if !pages::fits(size.div_ceil(UNIT)) {
+        return core::ptr::null_mut();
+    }
     let record = new_record();
     if record.is_null() {
         return core::ptr::null_mut();
@@ -283,6 +286,9 @@ fn resize_mapping(this: &mut Big, record: *mut Big, new: usize) -> *mut u8 {
         }
         this.reserved_end = this.base + new_bytes;
         return moved(this);
+    }
+    if !pages::fits((new_bytes - old_bytes) / UNIT) {
+        return core::ptr::null_mut();
     }
     let end = this.base + old_bytes;
     if this.reserved_end > end {

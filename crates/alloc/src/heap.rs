@@ -19,7 +19,7 @@ use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
-use crate::{big, bins, cpu, debug, errno, fork, libc_symbols, os, report, stats};
+use crate::{big, bins, cpu, debug, errno, fork, libc_symbols, limit, os, report, stats};
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -78,6 +78,7 @@ pub(crate) fn set_up() -> bool {
         // ORDERING: Release publishes all tables to the Acquire above.
         MODE.store(mode, Release);
         stats::attach();
+        limit::set_up();
         fork::register();
         if fast_map() {
             // ORDERING: Release: opens the fast path last. Its readers are Relaxed: what they go on to read is
@@ -195,6 +196,9 @@ pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize
 pub extern "C" fn malloc_empty(class2: usize) -> *mut u8 {
     let class = class2 / 2;
     let mut object = cpu::alloc_rseq(class);
+    if object.is_null() && limit::on() && trim() {
+        object = malloc_slow(CLASSES[class].size as usize);
+    }
     if object.is_null() {
         object = emergency(CLASSES[class].size as usize, 16);
         if object.is_null() {
@@ -240,6 +244,14 @@ pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
 
 /// Allocates anything; also tells whether the block is known to read as zero.
 pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
+    let mut block = alloc_once(size, align);
+    if block.0.is_null() && limit::on() && trim() {
+        block = alloc_once(size, align);
+    }
+    block
+}
+
+fn alloc_once(size: usize, align: usize) -> (*mut u8, bool) {
     // ORDERING: Acquire pairs with the Release in `set_up`.
     if MODE.load(Acquire) == UNSET && !set_up() {
         return (emergency(size, align), true);
@@ -276,7 +288,7 @@ fn emergency(size: usize, align: usize) -> *mut u8 {
     let Some(bytes) = size.checked_add(lead).and_then(|bytes| bytes.checked_next_multiple_of(UNIT)) else {
         return null;
     };
-    if bytes > isize::MAX as usize {
+    if bytes > isize::MAX as usize || !crate::pages::fits(bytes / UNIT) {
         return null;
     }
     let Some(base) = os::map_aligned(bytes, align.max(UNIT), true) else { return null };

@@ -43,6 +43,7 @@ mod heap;
 #[expect(unsafe_code, reason = "weak symbols take assembly")]
 #[allow(non_snake_case, unreachable_pub, reason = "mangled names, some of which `raw` passes on")]
 mod libc_symbols;
+mod limit;
 #[expect(unsafe_code, reason = "hands out references under a lock")]
 mod lock;
 mod meta;

@@ -11,7 +11,7 @@
 use crate::classes::UNIT;
 use crate::lock::{Lock, Rank};
 use crate::shared_stats::word;
-use crate::{big, meta, os, stats};
+use crate::{big, limit, meta, os, stats};
 
 /// The longest run: larger blocks are mapped on their own.
 pub(crate) const MAX_RUN: usize = 512;
@@ -96,6 +96,11 @@ pub(crate) struct Run {
 pub(crate) fn take(units: usize, align: usize) -> Option<Run> {
     debug_assert!(units <= MAX_RUN);
     PAGES.lock()?.take(units, align)
+}
+
+/// Whether the limit allows `units` units more. Gives free memory back where it is tight.
+pub(crate) fn fits(units: usize) -> bool {
+    !limit::on() || PAGES.lock().is_none_or(|mut pages| pages.fits(units))
 }
 
 /// Gives a run back; false if a signal handler interrupted us here, and nothing has happened.
@@ -232,7 +237,25 @@ impl Piece {
 }
 
 impl Pages {
+    #[cold]
+    fn fits(&mut self, more: usize) -> bool {
+        // ORDERING: Relaxed: a figure.
+        let mapped = big::MAPPED_BYTES.load(core::sync::atomic::Ordering::Relaxed);
+        let used = (self.used + more) * UNIT + mapped;
+        if !limit::allows(used) {
+            return false;
+        }
+        if limit::is_tight(used + (self.dirty + self.kept) * UNIT) {
+            self.purge_small(0);
+            self.purge_kept(0);
+        }
+        true
+    }
+
     fn take(&mut self, units: usize, align: usize) -> Option<Run> {
+        if limit::on() && !self.fits(units) {
+            return None;
+        }
         let mut piece = self.first;
         while !piece.is_null() {
             // SAFETY: pieces of the list are valid for ever, and we hold the lock.
@@ -350,6 +373,9 @@ impl Pages {
         // SAFETY: as in `take`.
         let this = unsafe { &*piece };
         let end = (base - this.base) / UNIT + units;
+        if limit::on() && !self.fits(more) {
+            return None;
+        }
         if end + more > this.units || find_bit(&this.used, end, end + more, true) != end + more {
             return None;
         }

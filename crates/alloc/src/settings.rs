@@ -9,6 +9,7 @@
 //! | `FASTPATH_STATS` | `derived`, `exact` | `derived` | `exact` closes the fast path and counts every call |
 //! | `FASTPATH_STATS_FILE` | a path | none | the statistics file to count in, as `fastpath run --stats` makes it |
 //! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
+//! | `FASTPATH_LIMIT` | bytes, `cgroup` | none | the most memory the heap may hold: see the module `limit` |
 //! | `FASTPATH_DEBUG` | letters `F`, `Z`, `P` | none | checks at every call: double and invalid frees; red zones; poison |
 //! | `FASTPATH_TEST_FAULT` | a number | none | for tests: the mapping that fails, counted from 1; with a `+`, all from there on |
 //!

@@ -1,0 +1,87 @@
+/* SPDX-FileCopyrightText: The fastpath developers
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * A heap with a limit. bound small|big|grow: takes blocks until there are no more, and says how much it got. bound
+ * tight: frees nearly everything under a soft limit, and says what is kept. bound follow FILE: takes until there is no
+ * more, raises the limit in FILE, and takes again. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../../include/fastpath.h"
+
+static void *held[1 << 20];
+static size_t count;
+
+static size_t take(size_t size)
+{
+    size_t got = 0;
+    while (count < sizeof held / sizeof *held) {
+        errno = 0;
+        void *block = malloc(size);
+        if (!block) {
+            if (errno != ENOMEM)
+                printf("errno is %d\n", errno), exit(1);
+            return got;
+        }
+        memset(block, 1, size);
+        held[count++] = block;
+        got += size;
+    }
+    return got;
+}
+
+int main(int argc, char **argv)
+{
+    void (*stats)(struct fastpath_stats *) = (void (*)(struct fastpath_stats *))dlsym(RTLD_DEFAULT, "fastpath_stats");
+    if (!stats || argc < 2)
+        return 1;
+    if (!strcmp(argv[1], "small")) {
+        printf("got %zu\n", take(1000));
+    } else if (!strcmp(argv[1], "big")) {
+        printf("got %zu\n", take(3 << 20));
+    } else if (!strcmp(argv[1], "mapped")) {
+        printf("got %zu\n", take(40 << 20));
+    } else if (!strcmp(argv[1], "grow")) {
+        size_t size = 1 << 20;
+        char *block = malloc(size);
+        for (char *next; (next = realloc(block, size + (1 << 20))); block = next)
+            size += 1 << 20;
+        printf("got %zu\n", size);
+    } else if (!strcmp(argv[1], "again")) {
+        /* What one size left behind is found for another. */
+        size_t first = take(1000);
+        while (count)
+            free(held[--count]);
+        size_t second = take(200);
+        while (count)
+            free(held[--count]);
+        size_t third = take(1 << 20);
+        printf("got %zu\nsecond %zu\nthird %zu\n", first, second, third);
+    } else if (!strcmp(argv[1], "tight")) {
+        /* 12 MiB of free memory are kept without a limit. */
+        void *blocks[12];
+        for (int i = 0; i < 12; i++)
+            memset(blocks[i] = malloc(1 << 20), 1, 1 << 20);
+        for (int i = 0; i < 12; i++)
+            free(blocks[i]);
+        void *one = malloc(300000);
+        struct fastpath_stats now = {.size = sizeof now};
+        stats(&now);
+        printf("kept %zu\n", (size_t)now.dirty_bytes);
+        free(one);
+    } else if (!strcmp(argv[1], "follow")) {
+        int file = open(argv[2], O_WRONLY | O_TRUNC);
+        size_t first = take(1000);
+        if (write(file, "67108864\n", 9) != 9)
+            return 1;
+        close(file);
+        sleep(2);
+        printf("got %zu\nsecond %zu\n", first, first + take(1000));
+    }
+    return 0;
+}

@@ -8,17 +8,19 @@
 )]
 #![expect(unsafe_code, reason = "reads and writes words inside free objects")]
 
+use crate::sync::Tunable;
+
 /// How free pointers are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FreePointerCode {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FreePointerCode<'a> {
     /// Byte offset inside the object.
     pub(crate) offset: usize,
-    /// The secret; meaningful only if `hardened`.
-    pub(crate) secret: usize,
+    /// The secret, looked at only if `hardened`.
+    pub(crate) secret: &'a Tunable,
     pub(crate) hardened: bool,
 }
 
-impl FreePointerCode {
+impl FreePointerCode<'_> {
     /// What is stored at the address `slot` for the pointer `value`, and the other way round: pointer XOR secret XOR the
     /// byte-swapped address, so that a leaked word betrays neither and a guessed one fits no other place.
     #[doc(alias = "freelist_ptr_encode")]
@@ -39,7 +41,11 @@ impl FreePointerCode {
         unsafe {
             let slot = object.add(self.offset).cast::<*mut u8>();
             let raw = core::ptr::read_volatile(slot);
-            if self.hardened { raw.map_addr(|bits| Self::code(self.secret, slot.addr(), bits)) } else { raw }
+            if self.hardened {
+                raw.map_addr(|bits| Self::code(self.secret.get(), slot.addr(), bits))
+            } else {
+                raw
+            }
         }
     }
 
@@ -54,7 +60,7 @@ impl FreePointerCode {
         unsafe {
             let slot = object.add(self.offset).cast::<*mut u8>();
             let stored = if self.hardened {
-                next.map_addr(|bits| Self::code(self.secret, slot.addr(), bits))
+                next.map_addr(|bits| Self::code(self.secret.get(), slot.addr(), bits))
             } else {
                 next
             };

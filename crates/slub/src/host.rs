@@ -3,6 +3,8 @@
 
 //! Everything the allocator asks of its surroundings, bundled.
 
+use crate::cache::GracePeriod;
+use crate::debug::{Report, Track};
 use crate::lock::RawLock;
 use crate::pool::SheafPool;
 use crate::slots::CpuSlots;
@@ -17,8 +19,16 @@ pub enum Corruption {
     WrongCache,
     /// The object is free already.
     DoubleFree,
-    /// The next-pointer inside a free object leads out of its slab.
+    /// The next-pointer inside a free object leads out of its slab, or in a circle.
     FreePointer,
+    /// Bytes before or behind an object were written (`Z`).
+    RedZone,
+    /// A free object was written to (`P`).
+    Poison,
+    /// The padding behind an object or at the end of its slab was written to (`P`).
+    Padding,
+    /// The counters of a slab contradict each other or its free list (`F`).
+    Counters,
     /// Objects were still in use when the cache was destroyed.
     LeakedObject,
 }
@@ -78,13 +88,36 @@ pub trait Host: Copy + Send + Sync {
         let _ = (what, cache, object);
     }
 
+    /// Called for each finding of the debug flags ([`debug`](crate::debug)), with all that is known about it. Nothing is
+    /// formatted unless the implementation does it: a [`Report`] is [`Display`](core::fmt::Display), into any buffer.
+    /// Locks of the cache are held: it must not allocate from, free to or ask anything of this cache.
+    ///
+    /// Unless overridden, calls [`corrupted`](Self::corrupted).
+    fn report(&self, report: &Report<'_>) {
+        self.corrupted(report.what, report.cache, report.object);
+    }
+
+    /// Fills in who allocates or frees an object (`U`): the stack as far as it fits, processor, thread and time. Called
+    /// under a lock of the cache; must not allocate from it. Unless overridden, only the thread is known.
+    fn track(&self, who: &mut Track) {
+        who.pid = self.context();
+    }
+
+    /// How to wait for readers of the objects of caches with [`TYPESAFE_BY_RCU`](crate::CacheFlags::TYPESAFE_BY_RCU): their
+    /// slabs go back to the page source only after a grace period. `None`: at once (readers are safe then only if the
+    /// source itself waits).
+    fn grace_period(&self) -> Option<&dyn GracePeriod> {
+        None
+    }
+
     /// Called between the steps of slow paths. Empty, and gone after inlining, unless a test scripts interleavings.
     #[inline(always)]
     fn step(&self, at: Step) {
         let _ = at;
     }
 
-    /// An unpredictable number: secrets and shuffles of hardened caches. `nolock` contexts call it too.
+    /// An unpredictable number: secrets and shuffles of hardened caches. `nolock` contexts call it too. A host that only
+    /// returns 0 (as this does) hardens with the secret 0: a free pointer is then stored scrambled by its address alone.
     fn random(&self) -> u64 {
         0
     }

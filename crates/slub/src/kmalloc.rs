@@ -62,6 +62,8 @@ pub struct Kmalloc<H: Host> {
     caches: [Cache<H>; 13],
     first_class: u16,
     page_shift: u32,
+    /// Caches keep the number of bytes asked for.
+    tracked: bool,
 }
 
 impl<H: Host> Kmalloc<H> {
@@ -88,12 +90,13 @@ impl<H: Host> Kmalloc<H> {
                         .align(kmalloc_align(KMALLOC_SIZES[$index]))
                         .slot(first_slot + $index)
                         .class(first_class + $index)
-                        .flags(flags),
+                        .flags(flags.with(CacheFlags::KMALLOC)),
                     sizing,
                 )),*]};
             }
             let caches = cache!(0 1 2 3 4 5 6 7 8 9 10 11 12);
-            Self { host, caches, first_class, page_shift: sizing.page_shift }
+            let tracked = flags.contains(CacheFlags::STORE_USER);
+            Self { host, caches, first_class, page_shift: sizing.page_shift, tracked }
         }
     }
 
@@ -116,6 +119,7 @@ impl<H: Host> Kmalloc<H> {
             // SAFETY: `room` bytes, just allocated.
             unsafe { memory.write_bytes(0, room) };
         }
+        self.asked_for(memory, size);
         memory.as_ptr()
     }
 
@@ -127,9 +131,35 @@ impl<H: Host> Kmalloc<H> {
             KmallocClass::Cache(class) => self.caches[class]
                 .alloc_nolock()
                 .or_else(|| self.caches.get(class + 1).and_then(Cache::alloc_nolock))
-                .map_or(core::ptr::null_mut(), NonNull::as_ptr),
+                .map_or(core::ptr::null_mut(), |memory| {
+                    self.asked_for(memory, size);
+                    memory.as_ptr()
+                }),
             KmallocClass::Large => core::ptr::null_mut(),
         }
+    }
+
+    /// With `U` the number of bytes is kept, so that a write behind them is found.
+    #[inline(always)]
+    fn asked_for(&self, memory: NonNull<u8>, size: usize) {
+        if self.tracked {
+            self.note_request(memory, size);
+        }
+    }
+
+    #[cold]
+    fn note_request(&self, memory: NonNull<u8>, size: usize) {
+        if let Some((_, Some(cache))) = self.owner(memory.as_ptr()) {
+            // SAFETY: just allocated from that cache, with `size` bytes in use.
+            unsafe { cache.slabs().set_request(memory, size) };
+        }
+    }
+
+    /// The number of bytes asked for, where it is kept.
+    fn request(&self, memory: *mut u8) -> Option<usize> {
+        let (_, cache) = self.owner(memory).filter(|_| self.tracked)?;
+        // SAFETY: memory of that cache.
+        cache.and_then(|cache| unsafe { cache.slabs().request(memory) })
     }
 
     fn large(&self, size: usize, wait: Wait) -> (Option<NonNull<u8>>, usize) {
@@ -210,7 +240,17 @@ impl<H: Host> Kmalloc<H> {
     }
 
     /// The room behind a pointer in bytes: the class's size, the run's for page runs, 0 for NULL and [`ZERO_SIZE_PTR`].
+    ///
+    /// Whoever asks may use all of it: where the number of bytes asked for is kept (`U`), it is all of them from now on.
     pub fn ksize(&self, memory: *mut u8) -> usize {
+        let room = self.room(memory);
+        if let Some(object) = NonNull::new(memory).filter(|_| room != 0) {
+            self.asked_for(object, room);
+        }
+        room
+    }
+
+    fn room(&self, memory: *mut u8) -> usize {
         match self.owner(memory) {
             Some((_, Some(cache))) => cache.slabs().ksize(),
             // SAFETY: descriptors are valid for ever.
@@ -234,19 +274,23 @@ impl<H: Host> Kmalloc<H> {
             unsafe { self.kfree(memory) };
             return ZERO_SIZE_PTR;
         }
-        let room = self.ksize(memory);
+        let room = self.room(memory);
+        let used = self.request(memory).unwrap_or(room);
         if size <= room {
             if zero {
-                // SAFETY: inside the memory's room.
-                unsafe { memory.add(size).write_bytes(0, room - size) };
+                // SAFETY: inside the memory's room. What lies behind the bytes that were asked for was never zeroed.
+                unsafe { memory.add(size.min(used)).write_bytes(0, room - size.min(used)) };
+            }
+            if let Some(object) = NonNull::new(memory) {
+                self.asked_for(object, size);
             }
             return memory;
         }
         let moved = self.kmalloc(size, zero);
         if !moved.is_null() {
-            // SAFETY: both have `room` bytes at least; the old one is the caller's to give up.
+            // SAFETY: both have `used` bytes at least; the old one is the caller's to give up.
             unsafe {
-                core::ptr::copy_nonoverlapping(memory, moved, room);
+                core::ptr::copy_nonoverlapping(memory, moved, used);
                 self.kfree(memory);
             }
         }

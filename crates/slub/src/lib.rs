@@ -10,6 +10,7 @@ mod cache;
 pub mod classes;
 pub mod debug;
 mod freeptr;
+mod hardening;
 mod host;
 mod kmalloc;
 mod lock;

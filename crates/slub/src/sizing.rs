@@ -3,7 +3,7 @@
 
 //! How large slabs are and where things lie inside an object: integer arithmetic only.
 
-use crate::spec::{CacheFlags, CacheSpec};
+use crate::spec::{CacheFlags, CacheSpec, FreePointer};
 use crate::word::MAX_OBJECTS;
 
 const WORD: usize = core::mem::size_of::<usize>();
@@ -145,8 +145,14 @@ pub struct Layout {
     pub offset: usize,
     /// Alignment of objects.
     pub align: usize,
-    /// Bytes before the first object of a slab (left red zone).
+    /// Bytes before each object (left red zone, `Z`).
     pub red_left: usize,
+    /// Where the records of who allocated and who freed the object lie (`U`), 0 for none.
+    pub track: usize,
+    /// Where the number of bytes a `kmalloc` asked for lies (`U`), 0 for nowhere.
+    pub request: usize,
+    /// Where the padding up to the next object's left red zone begins.
+    pub pad: usize,
     /// Order of new slabs.
     pub order: u32,
     /// Order used when `order` cannot be had.
@@ -156,11 +162,16 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a cache without debugging metadata.
+    /// The layout of a cache, with the room that its debugging flags need.
     ///
     /// The free pointer lies in the middle of the object, away from small over- and underflows; behind the object if the
-    /// object must keep its contents while free (constructor, type-stable); at the start if the spec asks for it (user
-    /// space: one cache line less to touch).
+    /// object must keep its contents while free (constructor, type-stable, poison) or a red zone would overlap it; at the
+    /// start if the spec asks for it (user space: one cache line less to touch).
+    ///
+    /// ```text
+    /// red_left | object_size .. inuse | free pointer, if outside | track of alloc, of free | request | pad .. size - red_left
+    ///  (Z)     ^0                 (Z) ^inuse                     ^track (U)                ^request  ^pad
+    /// ```
     ///
     /// `None` if the object does not fit in a slab.
     #[doc(alias = "calculate_sizes")]
@@ -169,16 +180,43 @@ impl Layout {
         if spec.size == 0 || !align.is_power_of_two() || spec.size > isize::MAX as usize / 2 {
             return None;
         }
-        let word_size = spec.size.next_multiple_of(WORD);
-        let outside = spec.ctor.is_some() || spec.flags.contains(CacheFlags::TYPESAFE_BY_RCU);
+        let flags = spec.flags;
+        let red_zone = flags.contains(CacheFlags::RED_ZONE);
+        let user = flags.contains(CacheFlags::STORE_USER);
+        let requests = user && flags.contains(CacheFlags::KMALLOC);
+        let mut inuse = spec.size.next_multiple_of(WORD);
+        if red_zone && inuse == spec.size {
+            inuse += WORD;
+        }
+        let explicit = matches!(spec.free_pointer, FreePointer::At(_));
+        let apart = matches!(spec.free_pointer, FreePointer::Apart);
+        let keeps = spec.ctor.is_some() || flags.contains(CacheFlags::TYPESAFE_BY_RCU);
+        let outside = keeps && !explicit
+            || flags.contains(CacheFlags::POISON) && !apart
+            || red_zone && (spec.size < WORD || requests);
         let offset = match spec.free_pointer {
-            crate::spec::FreePointer::At(offset) => offset,
-            _ if outside => word_size,
+            _ if outside => inuse,
+            FreePointer::At(offset) => offset,
             // Apart: only frees that must wait are linked, through the first word of what the user gave up.
-            crate::spec::FreePointer::Start | crate::spec::FreePointer::Apart => 0,
-            crate::spec::FreePointer::Middle => (spec.size / 2) & !(WORD - 1),
+            FreePointer::Start | FreePointer::Apart => 0,
+            FreePointer::Middle => (spec.size / 2) & !(WORD - 1),
         };
-        let mut size = if outside && offset == word_size { word_size + WORD } else { word_size };
+        let mut size = if offset == inuse { inuse + WORD } else { inuse };
+        let (mut track, mut request) = (0, 0);
+        if user {
+            track = size;
+            size += 2 * core::mem::size_of::<crate::debug::Track>();
+        }
+        if requests {
+            request = size;
+            size += WORD;
+        }
+        let pad = size;
+        let mut red_left = 0;
+        if red_zone {
+            red_left = WORD.next_multiple_of(align);
+            size += WORD + red_left;
+        }
         size = size.next_multiple_of(align);
         let order = match spec.order {
             Some(order) => order,
@@ -201,10 +239,13 @@ impl Layout {
         Some(Self {
             size,
             object_size: spec.size,
-            inuse: word_size,
+            inuse,
             offset,
             align,
-            red_left: 0,
+            red_left,
+            track,
+            request,
+            pad,
             order,
             min_order,
             objects,

@@ -72,6 +72,9 @@ impl Shape {
 #[doc(alias = "SL_partial")]
 pub(crate) const PARTIAL: u8 = 1;
 
+/// Failed a check: frozen, counted as full, never touched again; its objects leak when they are freed.
+pub(crate) const DAMAGED: u8 = 2;
+
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = assert!(core::mem::size_of::<Slab>() == 64);
 
@@ -189,6 +192,17 @@ impl Slab {
         fence(Ordering::Acquire);
         *old = SlabWord::from_bits(bits);
         false
+    }
+
+    /// Replaces the state, whatever it is.
+    pub(crate) fn change(&self, new: impl Fn(SlabWord) -> SlabWord) {
+        let mut word = self.word();
+        loop {
+            let next = new(word);
+            if self.try_change(&mut word, next) {
+                return;
+            }
+        }
     }
 
     /// The address of object `index`.

@@ -67,6 +67,10 @@ impl CacheFlags {
     /// Exact counters for every operation: every operation takes the slow path.
     pub const EXACT_STATS: Self = Self(1 << 18);
 
+    /// The cache serves `kmalloc`: with `U` the number of bytes asked for is kept, and with `Z` what lies behind it is red.
+    #[doc(alias = "SLAB_KMALLOC")]
+    pub const KMALLOC: Self = Self(1 << 19);
+
     /// The flags that send every operation through the list lock, one object at a time.
     #[doc(alias = "SLAB_DEBUG_FLAGS")]
     pub const DEBUG: Self = Self(0b1_1111);

@@ -114,3 +114,41 @@ pub(crate) fn spin_loop() {
     #[cfg(loom)]
     loom::thread::yield_now();
 }
+
+/// A number that may be changed at any time and orders nothing: a limit, a secret. The model leaves it alone, since each
+/// access would multiply what it must explore.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Tunable(TunableCell);
+
+#[cfg(not(loom))]
+type TunableCell = AtomicUsize;
+#[cfg(loom)]
+type TunableCell = core::sync::atomic::AtomicUsize;
+
+impl Tunable {
+    pub(crate) const fn new(value: usize) -> Self {
+        Self(TunableCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> usize {
+        // ORDERING: Relaxed: publishes nothing.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, value: usize) {
+        // ORDERING: Relaxed: publishes nothing.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Replaces 0, once for all callers.
+    pub(crate) fn set_once(&self, value: usize) {
+        // ORDERING: Relaxed: whoever needs the value got what it belongs to from a later writer; a loser of the race reads
+        // the winner's value from here on (coherence).
+        #[cfg(not(loom))]
+        let _ = self.0.try_cmpxchg(&mut 0, value, Ordering::Relaxed);
+        #[cfg(loom)]
+        let _ = self.0.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}

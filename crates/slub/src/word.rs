@@ -133,6 +133,12 @@ impl SlabWord {
         if frozen { Self(next.0 | FROZEN) } else { Self(next.0 & !FROZEN) }
     }
 
+    /// The list and the count as they should be, after damage; one change.
+    #[must_use]
+    pub(crate) const fn repaired(self, head: u16, inuse: usize) -> Self {
+        self.changed(head, inuse)
+    }
+
     const fn changed(self, head: u16, inuse: usize) -> Self {
         let kept = self.0 & (FROZEN | ((MAX_OBJECTS as u64) << OBJECTS));
         let generation = self.generation().wrapping_add(1) as u64;

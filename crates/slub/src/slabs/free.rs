@@ -60,6 +60,12 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         }
         // SAFETY: an object of that slab that the caller gives up.
         unsafe {
+            if self.config().slow {
+                if self.config().debug {
+                    return self.free_checked(slab, object, wait);
+                }
+                self.zero_freed(object.as_ptr());
+            }
             if self.claim(descriptor, object.as_ptr()) {
                 self.free_chain(slab, Chain { head: object, tail: object, count: 1 }, wait);
             }
@@ -199,7 +205,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// # Safety
     ///
     /// Under the list lock, which was held during the exchange.
-    unsafe fn list_after_free(
+    pub(crate) unsafe fn list_after_free(
         &self,
         held: &mut Held<'_, H::Lock>,
         slab: NonNull<Slab>,
@@ -215,7 +221,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             if was_full && !listed && self.config().spec.flags.contains(CacheFlags::STORE_USER) {
                 held.lists().full.remove(slab);
             }
-            if empty && held.lists().partial.len() >= self.config().min_partial {
+            if empty && held.lists().partial.len() >= self.min_partial.get() {
                 if listed {
                     held.lists().partial.remove(slab);
                     descriptor.set_flags(descriptor.flags() & !PARTIAL);
@@ -277,8 +283,8 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     ///
     /// The chain belongs to the caller.
     #[cold]
-    unsafe fn defer_chain(&self, slab: &Slab, chain: Chain) {
-        let code = self.config().code;
+    pub(crate) unsafe fn defer_chain(&self, slab: &Slab, chain: Chain) {
+        let code = self.code();
         let mut object = chain.head.as_ptr();
         for left in (0..chain.count).rev() {
             // SAFETY: links of the chain were set by the caller, except the tail's, which is not followed.
@@ -311,7 +317,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     pub fn flush_deferred(&self) {
         // ORDERING: Acquire pairs with the Release in `defer_chain`. The whole list is taken: no ABA.
         let mut next = self.deferred.xchg(core::ptr::null_mut(), Ordering::Acquire);
-        let code = self.config().code;
+        let code = self.code();
         while let Some(object) = NonNull::new(next) {
             // SAFETY: the chain is ours since the exchange. The word is made an encoded NULL again before the real free,
             // or a check would take the plain link for damage.

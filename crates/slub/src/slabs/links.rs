@@ -66,7 +66,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     pub(crate) unsafe fn next(&self, slab: &Slab, object: *mut u8) -> *mut u8 {
         if !self.config().apart {
             // SAFETY: as the caller promises.
-            return unsafe { self.config().code.next(object) };
+            return unsafe { self.code().next(object) };
         }
         // SAFETY: the index of an object is below the capacity; volatile, because a validation may read while a free
         // writes, and throws the value away then.
@@ -87,7 +87,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     pub(crate) unsafe fn set_next(&self, slab: &Slab, object: *mut u8, next: *mut u8) {
         if !self.config().apart {
             // SAFETY: as the caller promises.
-            return unsafe { self.config().code.set_next(object, next) };
+            return unsafe { self.code().set_next(object, next) };
         }
         let stored = if next.is_null() { NONE } else { encode(slab.index(next) as u16) };
         // SAFETY: the index of an object is below the capacity.
@@ -115,6 +115,16 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             link.write_volatile(NONE);
         }
         true
+    }
+
+    /// Whether an object is on no free list, as far as links apart tell: always `true` for links inside objects.
+    ///
+    /// # Safety
+    ///
+    /// As for [`claim`](Self::claim).
+    pub(crate) unsafe fn is_taken(&self, slab: &Slab, object: *mut u8) -> bool {
+        // SAFETY: the index of an object is below the capacity.
+        !self.config().apart || unsafe { self.link(slab, slab.index(object)).read_volatile() } == TAKEN
     }
 
     /// Undoes [`claim`](Self::claim): the object is on no free list after all.

@@ -102,8 +102,9 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         unsafe { self.reconfigure(|config| config.min_partial = count) };
     }
 
-    /// From now on free pointers are stored obfuscated with `secret`, which nobody should guess
-    /// ([`Host::random`](crate::Host::random)).
+    /// From now on free pointers are stored obfuscated with `secret`, which nobody should guess. Caches made with
+    /// [`CacheFlags::HARDENED`] need no call: their secret comes from [`Host::random`](crate::Host::random) with their first
+    /// slab.
     ///
     /// # Safety
     ///
@@ -111,11 +112,9 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     pub unsafe fn harden(&self, secret: usize) {
         // SAFETY: as the caller promises.
         unsafe {
-            self.reconfigure(|config| {
-                config.code.secret = secret;
-                config.code.hardened = true;
-            });
+            self.reconfigure(|config| config.hardened = true);
         }
+        self.secret.set(secret);
     }
 
     /// Calls `visit` with the addresses of slabs on partial lists and their state, front first; for tests and reports.
@@ -127,6 +126,21 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 visit(node, slab);
                 // SAFETY: under the list lock.
                 at = unsafe { *slab.as_ref().next.get() };
+            }
+        }
+    }
+
+    /// Calls `visit` with the slabs on partial lists and, where they are tracked (`U`), the full ones, under the list lock.
+    pub(crate) fn for_each_listed(&self, mut visit: impl FnMut(NonNull<Slab>)) {
+        for node in 0..NODES {
+            let Some(mut held) = self.lock_node(node, Wait::Yes) else { continue };
+            for first in [held.lists().partial.first(), held.lists().full.first()] {
+                let mut at = first;
+                while let Some(slab) = NonNull::new(at) {
+                    // SAFETY: under the list lock.
+                    at = unsafe { *slab.as_ref().next.get() };
+                    visit(slab);
+                }
             }
         }
     }
@@ -193,7 +207,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             // ORDERING: Relaxed: a snapshot.
             busy.slabs += node.nr_slabs.load(Ordering::Relaxed);
         }
-        self.for_each_partial(|_, slab| {
+        self.for_each_listed(|slab| {
             // SAFETY: a live slab of this cache, under its list lock.
             busy.objects += unsafe { self.report_leaks(slab) };
         });
@@ -208,29 +222,25 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     unsafe fn report_leaks(&self, slab: NonNull<Slab>) -> usize {
         // SAFETY: a live slab (caller).
         let slab = unsafe { slab.as_ref() };
-        let word = slab.word();
         let mut reported = 0;
-        for first in (0..word.objects()).step_by(64) {
-            let mut free = 0u64;
-            let mut object = slab.head(word);
-            for _ in 0..word.free() {
-                if !slab.is_object(object, word) {
-                    break;
+        // SAFETY: under the list lock (caller).
+        unsafe {
+            self.each_object(slab, |object, free| {
+                if !free {
+                    reported += 1;
+                    if self.config().debug {
+                        self.finding(
+                            slab,
+                            object,
+                            Corruption::LeakedObject,
+                            "Objects remaining",
+                            "Cache kept",
+                        );
+                    } else {
+                        self.host.corrupted(Corruption::LeakedObject, self.name(), object);
+                    }
                 }
-                let index = slab.index(object);
-                if (first..first + 64).contains(&index) {
-                    free |= 1 << (index - first);
-                }
-                // SAFETY: an object of the slab; the list is only pushed to while the lock is held.
-                object = unsafe { self.next(slab, object) };
-            }
-            for index in
-                (first..word.objects().min(first + 64)).filter(|index| free >> (index - first) & 1 == 0)
-            {
-                // SAFETY: below the number of objects.
-                self.host.corrupted(Corruption::LeakedObject, self.name(), unsafe { slab.object(index) });
-                reported += 1;
-            }
+            });
         }
         reported
     }
@@ -281,13 +291,23 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         unsafe { self.unlock_nodes(NODES) };
     }
 
-    /// Checks the invariants of the module documentation at rest, for tests. Returns objects in use.
+    /// Checks the invariants of the module documentation at rest. With debug flags also every object of the slabs on
+    /// partial lists, and of the full ones with `U`: zones, poison, padding, free lists; what is found is reported and
+    /// put right. Returns objects in use on the partial lists.
     ///
     /// # Errors
     ///
     /// What is violated.
     pub fn validate(&self) -> Result<usize, &'static str> {
         let mut error = None;
+        if self.config().debug {
+            self.for_each_listed(|slab| {
+                // SAFETY: a live slab of this cache, under its list lock; slabs on lists are not frozen.
+                if !unsafe { self.check_whole(slab.as_ref()) } {
+                    error = Some("a check of the debug flags failed");
+                }
+            });
+        }
         let mut inuse = 0;
         let mut listed = [0usize; NODES];
         let mut empties = 0;

@@ -35,23 +35,34 @@ use crate::slots::CpuSlots;
 use crate::source::{PageSource, Wait};
 use crate::spec::{CacheFlags, CacheSpec, FreePointer};
 use crate::stats::StatItem;
-use crate::sync::{AtomicPtr, Ordering, const_fn};
+use crate::sync::{AtomicPtr, Ordering, Tunable, const_fn};
 use crate::word::NONE;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 /// What is decided when a cache is made and constant while it is used.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one decision of the flags, made once")]
 pub(crate) struct Config {
     pub(crate) spec: CacheSpec,
     pub(crate) layout: Layout,
-    pub(crate) code: FreePointerCode,
+    /// Free pointers are stored obfuscated.
+    pub(crate) hardened: bool,
     pub(crate) min_partial: usize,
     pub(crate) page_shift: u32,
     /// Objects per sheaf, 0 for none.
     pub(crate) capacity: usize,
     /// Every operation goes through the list lock, one object at a time.
     pub(crate) slow: bool,
+    /// A debug flag is set: allocations and frees are those of `debug`.
+    pub(crate) debug: bool,
+    /// Free objects are filled with poison.
+    pub(crate) poison: bool,
+    /// Objects are zeroed when they are allocated, when they are freed.
+    pub(crate) zero_alloc: bool,
+    pub(crate) zero_free: bool,
+    /// All objects of a slab are made when the slab is.
+    pub(crate) cut_all: bool,
     /// Free objects are linked apart from their memory.
     pub(crate) apart: bool,
 }
@@ -67,6 +78,12 @@ impl Config {
             Some(kept) => kept,
             None => min_partial(layout.size),
         };
+        // Objects that are always in constructed state, or that readers look at while free, keep their contents.
+        let keeps = spec.ctor.is_some() || spec.flags.contains(CacheFlags::TYPESAFE_BY_RCU);
+        // Poison takes precedence.
+        let zeroes = !keeps && !spec.flags.contains(CacheFlags::POISON);
+        let zero_alloc = zeroes && spec.flags.contains(CacheFlags::INIT_ON_ALLOC);
+        let zero_free = zeroes && spec.flags.contains(CacheFlags::INIT_ON_FREE);
         let none = spec.flags.intersects(CacheFlags::DEBUG.with(CacheFlags::NO_LEAK_TRACE));
         let wished = sheaf_capacity(layout.size, spec.sheaf_capacity);
         let capacity = if none {
@@ -79,15 +96,18 @@ impl Config {
         Some(Self {
             spec,
             layout,
-            code: FreePointerCode {
-                offset: layout.offset,
-                secret: 0,
-                hardened: spec.flags.contains(CacheFlags::HARDENED),
-            },
+            hardened: spec.flags.contains(CacheFlags::HARDENED),
             min_partial: kept,
             page_shift: sizing.page_shift,
             capacity,
-            slow: spec.flags.intersects(CacheFlags::DEBUG.with(CacheFlags::EXACT_STATS)),
+            slow: spec.flags.intersects(CacheFlags::DEBUG.with(CacheFlags::EXACT_STATS))
+                || zero_alloc
+                || zero_free,
+            debug: spec.flags.intersects(CacheFlags::DEBUG),
+            poison: spec.flags.contains(CacheFlags::POISON) && !keeps,
+            zero_alloc,
+            zero_free,
+            cut_all: zero_free || spec.flags.intersects(CacheFlags::DEBUG.with(CacheFlags::RANDOM)),
             apart: matches!(spec.free_pointer, FreePointer::Apart),
         })
     }
@@ -103,6 +123,12 @@ impl Config {
 pub struct Slabs<H: Host, const NODES: usize = 1> {
     pub(crate) host: H,
     config: UnsafeCell<Config>,
+    /// Of obfuscated free pointers; 0: not chosen yet.
+    pub(crate) secret: Tunable,
+    /// Empty slabs a node keeps.
+    pub(crate) min_partial: Tunable,
+    /// How readily a remote node's slabs are taken before a new one, of 1024.
+    pub(crate) defrag_ratio: Tunable,
     pub(crate) nodes: [Node<H::Lock>; NODES],
     /// Objects freed by contexts that could not take a lock, linked by plain pointers in their free-pointer words.
     deferred: AtomicPtr<u8>,
@@ -161,6 +187,9 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             Self {
                 host,
                 config: UnsafeCell::new(config),
+                secret: Tunable::new(0),
+                min_partial: Tunable::new(config.min_partial),
+                defrag_ratio: Tunable::new(1000),
                 nodes,
                 deferred: AtomicPtr::new(core::ptr::null_mut()),
             }
@@ -180,7 +209,30 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// Nobody else uses the cache during the call, and it has no slabs.
     pub(crate) unsafe fn reconfigure(&self, change: impl FnOnce(&mut Config)) {
         // SAFETY: exclusive (caller).
-        change(unsafe { &mut *self.config.get() });
+        let config = unsafe { &mut *self.config.get() };
+        change(config);
+        self.min_partial.set(config.min_partial);
+    }
+
+    /// How free pointers are stored.
+    #[inline(always)]
+    pub(crate) fn code(&self) -> FreePointerCode<'_> {
+        let config = self.config();
+        FreePointerCode { offset: config.layout.offset, secret: &self.secret, hardened: config.hardened }
+    }
+
+    /// Sets the debugging flags, for settings that are known only when the program runs (`FASTPATH_DEBUG`, a boot
+    /// parameter): the cache is as if made with `flags` in its spec. `false`, with nothing changed: objects would not fit
+    /// in a slab.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses the cache during the call, and it has no slabs and no objects in sheaves.
+    pub unsafe fn set_flags(&self, flags: CacheFlags, sizing: &Sizing) -> bool {
+        let Some(config) = Config::of(self.config().spec.flags(flags), sizing) else { return false };
+        // SAFETY: as the caller promises.
+        unsafe { self.reconfigure(|old| *old = config) };
+        true
     }
 
     /// The name given in the spec.
@@ -224,6 +276,28 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// to another slab.
     #[doc(alias = "__refill_objects")]
     pub fn alloc_batch(&self, out: &mut [*mut u8], node: usize, wait: Wait) -> usize {
+        if self.config().slow {
+            return self.alloc_batch_slow(out, node, wait);
+        }
+        self.alloc_batch_fast(out, node, wait)
+    }
+
+    /// Batches of caches whose objects need something done to each.
+    #[cold]
+    fn alloc_batch_slow(&self, out: &mut [*mut u8], node: usize, wait: Wait) -> usize {
+        let config = self.config();
+        if config.debug {
+            return self.alloc_checked_batch(out, node, wait);
+        }
+        let got = self.alloc_batch_fast(out, node, wait);
+        for &mut object in &mut out[..got] {
+            // SAFETY: just allocated, ours.
+            unsafe { self.zero_allocated(object) };
+        }
+        got
+    }
+
+    fn alloc_batch_fast(&self, out: &mut [*mut u8], node: usize, wait: Wait) -> usize {
         let mut got = self.take_partial(out, node, wait);
         if got < out.len() && !self.deferred_is_empty() && wait == Wait::Yes {
             self.flush_deferred();
@@ -233,7 +307,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         if got == 0 || got < out.len() / 2 {
             for other in (0..NODES).filter(|&other| other != node) {
                 // A remote node gives only what it keeps beyond its own minimum.
-                if got == 0 && self.nodes[other].nr_partial() > self.config().min_partial {
+                if got == 0 && self.takes_from(other) {
                     got += self.take_partial(&mut out[got..], other, Wait::Never);
                 }
             }
@@ -249,6 +323,15 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             got = self.take_pending(out, node);
         }
         got
+    }
+
+    /// Whether slabs of another node may be taken before a new one: as often as the ratio says, and only what the node
+    /// keeps beyond its own minimum.
+    pub(crate) fn takes_from(&self, other: usize) -> bool {
+        let ratio = self.defrag_ratio.get();
+        self.nodes[other].nr_partial() > self.min_partial.get()
+            && ratio != 0
+            && self.host.random() as usize % 1024 <= ratio
     }
 
     /// One object, or `None` without memory.
@@ -299,7 +382,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         if config.apart {
             return self.grab_apart(slab, out);
         }
-        let code = config.code;
+        let code = self.code();
         let capacity = slab.capacity();
         let mut word = slab.word();
         loop {
@@ -380,7 +463,8 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             smaller
         })?;
         let bytes = 1usize << (order + config.page_shift);
-        let capacity = ((bytes - layout.red_left) / layout.size).min(crate::word::MAX_OBJECTS);
+        // Each object brings its own left red zone along.
+        let capacity = (bytes / layout.size).min(crate::word::MAX_OBJECTS);
         let shape = Shape {
             size: layout.size as u32,
             reciprocal: Shape::reciprocal(layout.size as u32, bytes),
@@ -390,6 +474,13 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         let run = Run { node: node as u8, order: order as u8 };
         // SAFETY: fresh from the source, nobody else knows it.
         unsafe { slab.as_ref().make(self.id(), shape, run, layout.red_left) };
+        if config.hardened && self.secret.get() == 0 {
+            self.secret.set_once(self.host.random() as usize);
+        }
+        if config.cut_all {
+            // SAFETY: as above.
+            self.cut_all(unsafe { slab.as_ref() });
+        }
         let shared = &self.nodes[node];
         // ORDERING: Relaxed: counts publish nothing.
         shared.nr_slabs.fetch_add(1, Ordering::Relaxed);
@@ -400,7 +491,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     }
 
     /// Puts a slab that nobody else knows on the partial list, or has the next holder of the lock do it.
-    fn list_new(&self, slab: NonNull<Slab>, node: usize, wait: Wait) {
+    pub(crate) fn list_new(&self, slab: NonNull<Slab>, node: usize, wait: Wait) {
         // SAFETY: a live descriptor.
         let descriptor = unsafe { slab.as_ref() };
         let Some(mut held) = self.lock_node(node, wait) else {
@@ -483,7 +574,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         let mut word = descriptor.word();
         loop {
             // Invariant 6: while it is frozen nobody else lists it; the list change must be decided with the exchange.
-            let empty = word.inuse() == 0 && held.lists().partial.len() >= self.config().min_partial;
+            let empty = word.inuse() == 0 && held.lists().partial.len() >= self.min_partial.get();
             let full = word.full(descriptor.capacity());
             let new = word.with_frozen(false);
             if descriptor.try_change(&mut word, new) {
@@ -531,7 +622,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     ///
     /// Under the list lock; `slab` is on no list.
     #[inline]
-    unsafe fn track_full(&self, held: &mut Held<'_, H::Lock>, slab: NonNull<Slab>) {
+    pub(crate) unsafe fn track_full(&self, held: &mut Held<'_, H::Lock>, slab: NonNull<Slab>) {
         if self.config().spec.flags.contains(CacheFlags::STORE_USER) {
             // SAFETY: as the caller promises.
             unsafe { held.lists().full.push_back(slab) };

@@ -197,7 +197,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
 
     #[inline(always)]
     fn alloc_or(&self, wait: Wait) -> Option<NonNull<u8>> {
-        let code = self.slabs.config().code;
+        let code = self.slabs.code();
         loop {
             let seen = self.here();
             let head = self.backend.head(&seen.slot.cell);
@@ -241,7 +241,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     /// As for [`free`](Self::free).
     #[inline(always)]
     unsafe fn free_or(&self, object: NonNull<u8>, wait: Wait) {
-        let code = self.slabs.config().code;
+        let code = self.slabs.code();
         let slab = self.slabs.host.source().slab_of(object.as_ptr());
         loop {
             let seen = self.here();
@@ -271,7 +271,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     #[doc(alias = "kmem_cache_alloc_bulk")]
     #[must_use]
     pub fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
-        let code = self.slabs.config().code;
+        let code = self.slabs.code();
         let mut got = 0;
         while got < out.len() {
             // As many as the CPU's list holds, with one exchange, which bumps the tid: an interrupt between this and the

@@ -44,7 +44,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
 
     /// With the slot's slow path ours.
     fn alloc_on(&self, cpu: usize, slot: &TidSlot<B::Cell>, node: usize, wait: Wait) -> Option<NonNull<u8>> {
-        let code = self.slabs.config().code;
+        let code = self.slabs.code();
         self.first_use(cpu, slot);
         loop {
             // The list may have been filled meanwhile.
@@ -93,7 +93,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
 
     /// Puts a private chain on the slot's list, on top of what frees may have put there meanwhile; bumps the tid.
     fn load(&self, cpu: usize, slot: &TidSlot<B::Cell>, chain: *mut u8) {
-        let code = self.slabs.config().code;
+        let code = self.slabs.code();
         if chain.is_null() {
             return;
         }
@@ -186,7 +186,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
 impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
     /// All that is free in a frozen slab, as a chain: the first object and the rest. If nothing is, up to `cut` new ones.
     fn take_list(&self, slab: &Slab, cut: usize) -> Option<(NonNull<u8>, *mut u8)> {
-        let code = self.config().code;
+        let code = self.code();
         let mut word = slab.word();
         loop {
             let first = word.objects();
@@ -258,7 +258,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
 
     /// Gives a frozen slab up, with the objects `list` (a chain that ends in NULL).
     fn release(&self, slab: NonNull<Slab>, list: *mut u8, wait: Wait) {
-        let code = self.config().code;
+        let code = self.code();
         // SAFETY: a live slab, frozen by the caller.
         let descriptor = unsafe { slab.as_ref() };
         if let Some(head) = NonNull::new(list) {

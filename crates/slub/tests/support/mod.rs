@@ -11,10 +11,14 @@
 )]
 #![allow(clippy::trivially_copy_pass_by_ref, clippy::new_without_default, reason = "a host is a handle")]
 
+#[cfg(not(loom))]
+pub mod fronts;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod rseq;
 
+use core::fmt::Write;
 use core::ptr::NonNull;
+use fastpath_slub::debug::{Report, Text, Track};
 use fastpath_slub::{
     Corruption, CpuSlots, CurrentCpu, Host, PageSource, Place, Refused, Sheaf, SheafPool, Side, Sizing, Slab,
     SpinLock, StaticRegion, Step, TryLockSlots, Wait, When,
@@ -32,6 +36,8 @@ thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
     static PINNING: Cell<bool> = const { Cell::new(false) };
     static NODE: Cell<usize> = const { Cell::new(0) };
+    /// Where the program is, for the records of allocations.
+    pub static PLACE: Cell<usize> = const { Cell::new(0x1000) };
     static CONTEXT: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)
@@ -211,6 +217,10 @@ pub struct World {
     sheaves: OnceLock<SheafPool<TestHost>>,
     pub reports: Mutex<Vec<(Corruption, &'static str, usize)>>,
     pub steps: [AtomicUsize; 16],
+    /// Texts of the debug flags' reports.
+    pub texts: Mutex<Vec<String>>,
+    /// Numbers for secrets and shuffles: a counter's mix, or 0 for a host that has none.
+    pub random: AtomicUsize,
 }
 
 #[derive(Clone, Copy)]
@@ -242,6 +252,8 @@ impl TestHost {
             sheaves: OnceLock::new(),
             reports: Mutex::new(Vec::new()),
             steps: [const { AtomicUsize::new(0) }; 16],
+            texts: Mutex::new(Vec::new()),
+            random: AtomicUsize::new(1),
         };
         let host = Self(Box::leak(Box::new(world)));
         host.0.sheaves.get_or_init(|| SheafPool::new(host, 1000, &SIZING));
@@ -253,6 +265,11 @@ impl TestHost {
     /// What was reported since the last call.
     pub fn reports(&self) -> Vec<(Corruption, &'static str, usize)> {
         std::mem::take(&mut *self.0.reports.lock().unwrap())
+    }
+
+    /// The texts of the debug flags' findings since the last call.
+    pub fn texts(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.texts.lock().unwrap())
     }
 
     /// How often `step` was reached since the last call.
@@ -285,6 +302,26 @@ impl Host for TestHost {
     }
     fn corrupted(&self, what: Corruption, cache: &'static str, object: *mut u8) {
         self.0.reports.lock().unwrap().push((what, cache, object.addr()));
+    }
+    fn report(&self, report: &Report<'_>) {
+        let mut text = Text::<4096>::new();
+        write!(text, "{report}").expect("a text takes what fits");
+        self.0.texts.lock().unwrap().push(text.as_str().to_owned());
+        self.corrupted(report.what, report.cache, report.object);
+    }
+    fn track(&self, who: &mut Track) {
+        who.pid = self.context();
+        who.cpu = CPU.get();
+        who.frames[0] = PLACE.get();
+        who.frames[1] = 0x1234;
+    }
+    fn random(&self) -> u64 {
+        let seed = self.0.random.load(Ordering::Relaxed);
+        if seed == 0 {
+            return 0;
+        }
+        self.0.random.store(seed + 1, Ordering::Relaxed);
+        (seed as u64 ^ core::ptr::from_ref(self.0).addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
     }
     fn step(&self, at: Step) {
         self.0.steps[at as usize].fetch_add(1, Ordering::Relaxed);

@@ -204,7 +204,9 @@ fn writes_to_free_objects_are_found_before_they_are_used_again() {
             // Nothing of the damaged slab is handed out again, and what is freed to it is forgotten.
             let slab = |object: NonNull<u8>| object.addr().get() & !0xfff;
             assert_ne!(slab(next), slab(object));
+            write(kept, 0, 9);
             cache.free(kept);
+            assert_eq!(read(kept, 0), 9, "never touched again");
             let others: Vec<_> = (0..300).map(|_| cache.alloc()).collect();
             assert!(others.iter().all(|&other| slab(other) != slab(object)));
             free_all(cache, others.into_iter().chain([next]));

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Unmodified programs on libfastpath.so: their output must equal the system allocator's.
 
-Each program runs once on the system's allocator and once per variant (front sheaf, front trylock, and for some without
-rseq). A run counts only if it proves that it was served: the statistics of `fastpath run --stats-json` must show at
+Each program runs once on the system's allocator and once per variant (front sheaf, front tid, and for some both without rseq). A run counts only if it proves that it was served: the statistics of `fastpath run --stats-json` must show at
 least the stated number of allocations that passed a slow path, over the process tree. A program that cannot be installed, or that brings its
 own allocator, is a SKIP by name.
 Usage: ci/programs.py FASTPATH-COMMAND [NAME...]
@@ -27,10 +26,10 @@ ONLY = sys.argv[2:]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="fastpath-programs-"))
 SHEAF = {"FASTPATH_FRONT": "sheaf"}
-TRYLOCK = {"FASTPATH_FRONT": "trylock"}
+TID = {"FASTPATH_FRONT": "tid"}
 NO_RSEQ = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
-FRONTS = [("sheaf", SHEAF), ("trylock", TRYLOCK)]
-ALL = [*FRONTS, ("sheaf, rseq off", {**SHEAF, **NO_RSEQ})]
+FRONTS = [("sheaf", SHEAF), ("tid", TID)]
+ALL = [*FRONTS, ("sheaf, rseq off", {**SHEAF, **NO_RSEQ}), ("tid, rseq off", {**TID, **NO_RSEQ})]
 failures, skips, served_runs = [], 0, 0
 
 

@@ -20,7 +20,7 @@ run() {
     shift
     echo "churn, $name: $(env LD_PRELOAD="$library" "${@}" 2>&1)"
 }
-for mode in FASTPATH_FRONT=sheaf GLIBC_TUNABLES=glibc.pthread.rseq=0 FASTPATH_FRONT=trylock FASTPATH_FRONT=direct FASTPATH_DEBUG=FZP; do
+for mode in FASTPATH_FRONT=sheaf GLIBC_TUNABLES=glibc.pthread.rseq=0 FASTPATH_FRONT=tid FASTPATH_FRONT=trylock FASTPATH_FRONT=direct FASTPATH_DEBUG=FZP; do
     size=60000
     [ "$mode" = FASTPATH_DEBUG=FZP ] && size=8000
     run "$mode" "$mode" timeout 300 "$churn" 4 $size

@@ -6,6 +6,8 @@
 //! The internal waste of a request above 128 bytes is at most one step of eight, that is below 11.2 %; below it is
 //! the 15 bytes that the 16-byte alignment costs anyway. Class 0 means "not a small object".
 
+use fastpath_slub::{sheaf::SHEAF_MAX, sheaf_capacity};
+
 /// Number of classes, class 0 included.
 pub(crate) const COUNT: usize = 73;
 
@@ -32,7 +34,7 @@ const fn units_of_class(class: usize) -> usize {
         if bytes / size >= 8 && (bytes % size) * 16 <= bytes {
             break;
         }
-        units += 1;
+        units *= 2;
     }
     units
 }
@@ -52,15 +54,11 @@ pub(crate) struct Class {
     pub(crate) reciprocal: u64,
 }
 
+/// What fits in 96 KiB, or the kernel's number where that is more.
 const fn sheaf_of_class(class: usize) -> u32 {
-    let by_bytes = 48 * 1024 / size_of_class(class);
-    if by_bytes > 63 {
-        63
-    } else if by_bytes < 3 {
-        3
-    } else {
-        by_bytes as u32
-    }
+    let size = size_of_class(class);
+    let objects = sheaf_capacity(size, 96 * 1024 / size);
+    if objects > SHEAF_MAX { SHEAF_MAX as u32 } else { objects as u32 }
 }
 
 const fn describe(class: usize) -> Class {

@@ -1,30 +1,29 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The per-CPU sheaves: what happens when the fast path finds its sheaf empty or full.
+//! The per-CPU sheaves as the slab allocator sees them: a table of blocks by CPU number, each with a slot per class.
 //!
-//! Under rseq a sheaf changes hands by `exchange` only. The slow path first takes the used-up sheaf *into its hand*
-//! (the guard takes its place), trades it in the bin under the bin's lock, and installs the result. Whatever else
-//! runs on this CPU in between finds the guard and does the same; if the slot has changed when the result is to be
-//! installed, the sheaf goes back to the bin. No state is ever shared between two owners, and no lock is held while
-//! a sheaf is installed.
-//!
-//! Without rseq (or with `FASTPATH_FRONT=trylock`) the same slots are used under one lock per CPU, the CPU number being only a
-//! hint; whoever finds that lock taken goes to the bin.
+//! Under rseq every operation is a section of `fastpath-percpu`: pop and push, and `exchange` for the rest, which commits
+//! only if the slot is still what it was looked at. Without rseq (or with `FASTPATH_FRONT=trylock`) the same slots are
+//! used under one lock per CPU, the CPU number being only a hint; whoever finds that lock taken works on the slabs.
 
 use core::sync::atomic::{
-    AtomicIsize, AtomicPtr, AtomicUsize,
+    AtomicIsize, AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use fastpath_percpu::sheaf::{self, Access, Block, SHEAF_BYTES, Slot, Top, guard_block, guard_top, is_full};
+use core::ptr::NonNull;
+
+use fastpath_percpu::sheaf::{self, Access, Block, Slot, Top, guard_block};
+use fastpath_slub::sheaf::missing;
+use fastpath_slub::{CpuSlots, Place, Refused, Sheaf, Side, Wait, When};
 
 use crate::arch::thread_pointer;
-use crate::bins::{self, bin, sentinel};
+use crate::caches::cache;
 use crate::classes::COUNT;
-use crate::lock::{Lock, Rank};
-use crate::shared_stats::word;
-use crate::{libc_symbols, meta, stats};
+use crate::heap::{Reach, reach};
+use crate::lock::{Guard, Lock, Rank};
+use crate::{libc_symbols, meta};
 
 /// Distance from the thread pointer to the thread's rseq area. Constant once set.
 pub static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
@@ -44,7 +43,8 @@ static NEW_BLOCK: Lock<()> = Lock::new(Rank::Cpu, ());
 pub(crate) fn set_up(cpus: usize, rseq_offset: isize, locked: bool) -> bool {
     let table = meta::take((cpus + 2) * size_of::<*mut Block>(), 64).cast::<*mut Block>();
     let blocks = meta::take(cpus * size_of::<*mut Block>(), 64).cast::<AtomicPtr<Block>>();
-    if table.is_null() || blocks.is_null() {
+    let counts = meta::take(cpus * size_of::<Counts>(), 64).cast::<CountWords>();
+    if table.is_null() || blocks.is_null() || counts.is_null() {
         return false;
     }
     for entry in 0..cpus + 2 {
@@ -61,6 +61,7 @@ pub(crate) fn set_up(cpus: usize, rseq_offset: isize, locked: bool) -> bool {
         CPU_LOCKS.store(locks, Relaxed);
     }
     BLOCKS.store(blocks, Relaxed);
+    COUNTS.store(counts, Relaxed);
     CPUS.store(cpus, Relaxed);
     RSEQ_OFFSET.store(rseq_offset, Relaxed);
     TABLE.store(table.wrapping_add(2), Relaxed);
@@ -125,272 +126,356 @@ fn look(block: *mut Block, class: usize) -> Slot {
     }
 }
 
-fn is_guard(top: Top) -> bool {
-    top == guard_top()
+/// What happened so far. Everything here is a slow path; the fast paths count nothing.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Counts {
+    /// Sheaves that went to a CPU, and the objects in them.
+    pub(crate) refills: u64,
+    pub(crate) refilled: u64,
+    /// Sheaves that came from a CPU, and the objects in them.
+    pub(crate) flushes: u64,
+    pub(crate) flushed: u64,
+    /// Objects that were allocated and freed without a sheaf.
+    pub(crate) direct_allocs: u64,
+    pub(crate) direct_frees: u64,
 }
 
-fn is_empty(class: usize, top: Top) -> bool {
-    is_guard(top) || (top.addr() % SHEAF_BYTES) / 8 == sentinel(class)
+/// The counts of one CPU; the same words, as atomics.
+type CountWords = [AtomicU64; size_of::<Counts>() / 8];
+
+/// By CPU, beside [`BLOCKS`].
+static COUNTS: AtomicPtr<CountWords> = AtomicPtr::new(core::ptr::null_mut());
+/// For processes without a table of CPUs.
+static COUNTS_OF_ALL: CountWords = [const { AtomicU64::new(0) }; size_of::<Counts>() / 8];
+
+fn read_counts(words: &CountWords) -> Counts {
+    // ORDERING: Relaxed here and below: counts publish nothing.
+    let [refills, refilled, flushes, flushed, direct_allocs, direct_frees, ..] =
+        core::array::from_fn::<u64, { size_of::<Counts>() / 8 }, _>(|at| words[at].load(Relaxed));
+    Counts { refills, refilled, flushes, flushed, direct_allocs, direct_frees }
 }
 
-fn real(top: Top) -> Option<Top> {
-    (!is_guard(top)).then_some(top)
-}
-
-/// Allocates when the fast path of the class gave up.
-#[cold]
-pub(crate) fn alloc_rseq(class: usize) -> *mut u8 {
-    let access = access();
-    for _ in 0..8 {
-        // SAFETY: `access` is the heap's own, its table and blocks are valid for ever.
-        let object = unsafe { sheaf::pop::<true>(access, class * 2) };
-        if !object.is_null() {
-            return object;
-        }
-        let block = my_block(access);
-        if block.is_null() {
-            break;
-        }
-        let slot = look(block, class);
-        if !is_empty(class, slot.main) {
-            continue;
-        }
-        if !is_empty(class, slot.spare) {
-            let new = Slot { main: slot.spare, spare: slot.main };
-            // SAFETY: the new pair is the old one.
-            unsafe { sheaf::exchange(access, class * 2, block, slot, &new) };
-            continue;
-        }
-        // Both are empty: take the main one into the hand.
-        let hand = real(slot.main);
-        if hand.is_some() {
-            let new = Slot { main: guard_top(), spare: slot.spare };
-            // SAFETY: the guard belongs to nobody and may be anywhere.
-            if !unsafe { sheaf::exchange(access, class * 2, block, slot, &new) } {
-                continue;
-            }
-        }
-        let Some(mut bin) = bin(class) else {
-            put_back(access, class, hand);
-            return core::ptr::null_mut();
-        };
-        let (object, top) = bin.refill(hand);
-        drop(bin);
-        put_back(access, class, top);
-        return object;
-    }
-    alloc_direct(class)
-}
-
-/// Installs a sheaf on whatever CPU this is now, or gives it back to the bin.
-fn put_back(access: Access, class: usize, top: Option<Top>) {
-    let Some(top) = top else { return };
-    for _ in 0..4 {
-        let block = my_block(access);
-        if block.is_null() {
-            break;
-        }
-        let slot = look(block, class);
-        let new = if is_guard(slot.main) {
-            Slot { main: top, spare: slot.spare }
-        } else if is_guard(slot.spare) {
-            Slot { main: slot.main, spare: top }
-        } else {
-            break;
-        };
-        // SAFETY: `access` and `block` are the heap's own, and the sheaf is ours.
-        if unsafe { sheaf::exchange(access, class * 2, block, slot, &new) } {
-            return;
-        }
-    }
-    // If a signal handler interrupted the bin, the sheaf and its objects are lost: nothing else is safe.
-    if let Some(mut bin) = bin(class) {
-        bin.retire(top);
-    }
-}
-
-/// Frees when the fast path of the class gave up.
-#[cold]
-pub(crate) fn free_rseq(class: usize, object: *mut u8) {
-    let access = access();
-    for _ in 0..8 {
-        // SAFETY: as in `alloc_rseq`; the object belongs to the caller.
-        if unsafe { sheaf::push::<true>(access, class * 2, object) } {
-            return;
-        }
-        let block = my_block(access);
-        if block.is_null() {
-            break;
-        }
-        let slot = look(block, class);
-        if !is_full(slot.main) {
-            continue;
-        }
-        if !is_full(slot.spare) {
-            let new = Slot { main: slot.spare, spare: slot.main };
-            // SAFETY: the new pair is the old one.
-            unsafe { sheaf::exchange(access, class * 2, block, slot, &new) };
-            continue;
-        }
-        // Both are full: take one of them into the hand, or none if there is only one yet.
-        let hand = if is_guard(slot.spare) { None } else { real(slot.main) };
-        if hand.is_some() || !is_guard(slot.main) {
-            let new = if hand.is_some() {
-                Slot { main: guard_top(), spare: slot.spare }
-            } else {
-                Slot { main: guard_top(), spare: slot.main }
-            };
-            // SAFETY: as in `alloc_rseq`.
-            if !unsafe { sheaf::exchange(access, class * 2, block, slot, &new) } {
-                continue;
-            }
-        }
-        let Some(mut bin) = bin(class) else {
-            put_back(access, class, hand);
-            bins::defer(class, object);
-            return;
-        };
-        let Some(empty) = bin.flush(hand) else {
-            drop(bin);
-            break;
-        };
-        drop(bin);
-        // SAFETY: the sheaf is ours and has room.
-        let top = unsafe {
-            let top = empty.add(1);
-            top.write(object);
-            top
-        };
-        put_back(access, class, Some(top));
-        return;
-    }
-    free_direct(class, object);
-}
-
-/// Allocates from the bin, without a sheaf.
-pub(crate) fn alloc_direct(class: usize) -> *mut u8 {
-    let Some(mut bin) = bin(class) else { return core::ptr::null_mut() };
-    let mut object = [core::ptr::null_mut()];
-    if bin.take(&mut object) == 1 {
-        bin.counts.direct_allocs += 1;
-        stats::count(word::DIRECT_ALLOCS, 1);
-    }
-    object[0]
-}
-
-/// Frees into the bin, without a sheaf.
-pub(crate) fn free_direct(class: usize, object: *mut u8) {
-    match bin(class) {
-        Some(mut bin) => {
-            bin.counts.direct_frees += 1;
-            stats::count(word::DIRECT_FREES, 1);
-            bin.give(&[object]);
-        }
-        None => bins::defer(class, object),
-    }
-}
-
-/// A CPU number to start with, for the front without rseq. A wrong one costs time only.
-fn cpu_hint() -> usize {
-    let function = libc_symbols::sched_getcpu();
-    let cpu = if function.is_null() {
-        thread_pointer() >> 12
+/// Counts on this CPU, by plain loads and stores: a thread that loses the CPU in between may undo what others counted.
+#[inline]
+pub(crate) fn note(with: impl FnOnce(&mut Counts)) {
+    let all = COUNTS.load(Relaxed);
+    let words = if all.is_null() {
+        &COUNTS_OF_ALL
     } else {
-        // SAFETY: the C library's function of that name takes nothing and returns an `int`.
-        let sched_getcpu: extern "C" fn() -> i32 = unsafe { core::mem::transmute(function) };
-        sched_getcpu().max(0) as usize
-    };
-    // ORDERING: Relaxed: constant.
-    cpu % CPUS.load(Relaxed).max(1)
-}
-
-/// Allocates with the front without rseq.
-pub(crate) fn alloc_locked(class: usize) -> *mut u8 {
-    let cpu = cpu_hint();
-    let block = block_of(cpu);
-    // SAFETY: the array has a lock per CPU, for ever.
-    let Some(_cpu) = (unsafe { (*CPU_LOCKS.load(Relaxed).add(cpu)).try_lock() }) else {
-        return alloc_direct(class);
-    };
-    if block.is_null() {
-        return alloc_direct(class);
-    }
-    // SAFETY: the block is only touched under its CPU's lock, which we hold.
-    let slot = unsafe { &mut (*block).slots[class] };
-    if is_empty(class, slot.main) && !is_empty(class, slot.spare) {
-        core::mem::swap(&mut slot.main, &mut slot.spare);
-    }
-    if is_empty(class, slot.main) {
-        let Some(mut bin) = bin(class) else { return core::ptr::null_mut() };
-        let (object, top) = bin.refill(real(slot.main));
-        slot.main = top.unwrap_or(guard_top());
-        return object;
-    }
-    // SAFETY: the sheaf holds an object at its top.
-    unsafe {
-        let object = slot.main.read();
-        slot.main = slot.main.sub(1);
-        object
-    }
-}
-
-/// Frees with the front without rseq.
-pub(crate) fn free_locked(class: usize, object: *mut u8) {
-    let cpu = cpu_hint();
-    let block = block_of(cpu);
-    // SAFETY: as in `alloc_locked`.
-    let Some(_cpu) = (unsafe { (*CPU_LOCKS.load(Relaxed).add(cpu)).try_lock() }) else {
-        return free_direct(class, object);
-    };
-    if block.is_null() {
-        return free_direct(class, object);
-    }
-    // SAFETY: as in `alloc_locked`.
-    let slot = unsafe { &mut (*block).slots[class] };
-    if is_full(slot.main) && !is_full(slot.spare) {
-        core::mem::swap(&mut slot.main, &mut slot.spare);
-    }
-    if is_full(slot.main) {
-        if is_guard(slot.spare) {
-            core::mem::swap(&mut slot.main, &mut slot.spare);
-        }
-        let Some(mut bin) = bin(class) else { return bins::defer(class, object) };
-        let Some(empty) = bin.flush(real(slot.main)) else {
-            bin.give(&[object]);
-            return;
+        let cpu = match reach() {
+            // SAFETY: the heap's own offset.
+            Reach::Sections => unsafe { sheaf::cpu_id(RSEQ_OFFSET.load(Relaxed)) },
+            _ => cpu_hint() as i32,
         };
-        slot.main = empty;
-    }
-    // SAFETY: the sheaf has room above its top.
-    unsafe {
-        slot.main = slot.main.add(1);
-        slot.main.write(object);
+        let cpu = usize::try_from(cpu).unwrap_or(0).min(CPUS.load(Relaxed) - 1);
+        // SAFETY: an entry per CPU, for ever.
+        unsafe { &*all.add(cpu) }
+    };
+    let old = read_counts(words);
+    let mut new = old;
+    with(&mut new);
+    let both = [
+        (old.refills, new.refills),
+        (old.refilled, new.refilled),
+        (old.flushes, new.flushes),
+        (old.flushed, new.flushed),
+        (old.direct_allocs, new.direct_allocs),
+        (old.direct_frees, new.direct_frees),
+    ];
+    for (word, (old, new)) in words.iter().zip(both) {
+        if old != new {
+            word.store(new, Relaxed);
+        }
     }
 }
 
-/// Objects that lie in all CPUs' sheaves of a class, as far as a look from outside can tell.
-pub(crate) fn in_sheaves(class: usize) -> usize {
-    let mut sum = 0;
-    let blocks = BLOCKS.load(Relaxed);
-    if blocks.is_null() {
-        return 0;
-    }
-    for cpu in 0..CPUS.load(Relaxed) {
-        // SAFETY: the array has an entry per CPU.
-        let block = unsafe { (*blocks.add(cpu)).load(Acquire) };
-        if !block.is_null() {
-            let slot = look(block, class);
-            sum += [slot.main, slot.spare]
-                .into_iter()
-                .filter(|&top| !is_guard(top))
-                .map(|top| bins::fill(class, top))
-                .sum::<usize>();
+/// The counts of all CPUs.
+pub(crate) fn counts() -> Counts {
+    let mut sum = read_counts(&COUNTS_OF_ALL);
+    let all = COUNTS.load(Relaxed);
+    if !all.is_null() {
+        for cpu in 0..CPUS.load(Relaxed) {
+            // SAFETY: an entry per CPU, for ever.
+            let one = read_counts(unsafe { &*all.add(cpu) });
+            sum.refills += one.refills;
+            sum.refilled += one.refilled;
+            sum.flushes += one.flushes;
+            sum.flushed += one.flushed;
+            sum.direct_allocs += one.direct_allocs;
+            sum.direct_frees += one.direct_frees;
         }
     }
     sum
 }
 
-/// Empties every CPU's sheaves into the bins. `fence` must return whether it restarted the sections of all threads.
+fn sheaf_of(top: Top) -> Sheaf {
+    // SAFETY: slots hold tops of sheaves, or the guard's, whose last word is that of a block of zeros.
+    unsafe { Sheaf::from_top(NonNull::new_unchecked(top)) }
+}
+
+/// The pair after an exchange at `place`, if what is there fits.
+fn exchanged(old: Slot, place: Place, when: When, new: Sheaf) -> Option<(Sheaf, Slot)> {
+    let at = sheaf_of(if place == Place::Main { old.main } else { old.spare });
+    let fits = match when {
+        When::Empty => at.is_empty(),
+        When::Full => at.is_full(),
+        When::Missing => at.is_missing(),
+    };
+    let pair = match place {
+        Place::Main => Slot { main: new.top(), spare: old.spare },
+        Place::Spare => Slot { main: old.main, spare: new.top() },
+    };
+    fits.then_some((at, pair))
+}
+
+/// The pair after a swap, if it helps.
+fn swapped(old: Slot, side: Side) -> Option<Slot> {
+    let (main, spare) = (sheaf_of(old.main), sheaf_of(old.spare));
+    let helps = match side {
+        Side::Alloc => main.is_empty() && !spare.is_empty(),
+        Side::Free => main.is_full() && !spare.is_full(),
+    };
+    helps.then_some(Slot { main: old.spare, spare: old.main })
+}
+
+fn no_sheaves() -> Slot {
+    Slot { main: missing().top(), spare: missing().top() }
+}
+
+/// A CPU's block, held by its lock.
+struct Held {
+    block: *mut Block,
+    _lock: Guard<'static, ()>,
+}
+
+impl Held {
+    /// The block of `cpu`, if its lock is free.
+    fn of(cpu: usize) -> Option<Self> {
+        let block = block_of(cpu);
+        if block.is_null() {
+            return None;
+        }
+        // ORDERING: Relaxed: constant, see `set_up`.
+        // SAFETY: the array has a lock per CPU, for ever.
+        let lock = unsafe { (*CPU_LOCKS.load(Relaxed).add(cpu)).try_lock() }?;
+        Some(Self { block, _lock: lock })
+    }
+
+    /// That of the CPU this probably is.
+    fn here() -> Option<Self> {
+        Self::of(cpu_hint())
+    }
+
+    fn slot(&mut self, class: usize) -> &mut Slot {
+        // SAFETY: without sections a block is only touched under its CPU's lock, which we hold.
+        unsafe { &mut (*self.block).slots[class] }
+    }
+}
+
+/// Under rseq: changes the pair of this CPU by one section, from what it is now to what `change` makes of that.
+fn change<R>(class: usize, change: impl FnOnce(Slot) -> Option<(R, Slot)>) -> Result<R, Refused> {
+    let access = access();
+    let block = my_block(access);
+    if block.is_null() {
+        return Err(Refused::Busy);
+    }
+    let old = look(block, class);
+    let (result, new) = change(old).ok_or(Refused::Changed)?;
+    // SAFETY: `access` and `block` are the heap's own; callers own what they put in, or it is in the old pair.
+    if unsafe { sheaf::exchange(access, class * 2, block, old, &new) } {
+        Ok(result)
+    } else {
+        Err(Refused::Changed)
+    }
+}
+
+/// The slots of all CPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cpus;
+
+// SAFETY: under rseq each operation is one section, or one exchange that commits only if nothing changed since the look;
+// otherwise it runs under the lock of the block.
+unsafe impl CpuSlots for Cpus {
+    #[inline]
+    fn pop(&self, slot: usize) -> Option<NonNull<u8>> {
+        match reach() {
+            // SAFETY: `access` is the heap's own, its table and blocks are valid for ever.
+            Reach::Sections => NonNull::new(unsafe { sheaf::pop::<true>(access(), slot * 2) }),
+            Reach::Locks => {
+                let mut held = Held::here()?;
+                let pair = held.slot(slot);
+                // SAFETY: the top word of a sheaf, which ends below with a null.
+                unsafe {
+                    let object = NonNull::new(pair.main.read())?;
+                    pair.main = pair.main.sub(1);
+                    Some(object)
+                }
+            }
+            Reach::None => None,
+        }
+    }
+
+    #[inline]
+    unsafe fn push(&self, slot: usize, object: NonNull<u8>) -> bool {
+        match reach() {
+            // SAFETY: as in `pop`; the caller gives the object up.
+            Reach::Sections => unsafe { sheaf::push::<true>(access(), slot * 2, object.as_ptr()) },
+            Reach::Locks => {
+                let Some(mut held) = Held::here() else { return false };
+                let pair = held.slot(slot);
+                let room = !sheaf::is_full(pair.main);
+                if room {
+                    // SAFETY: the sheaf has room above its top.
+                    unsafe {
+                        pair.main = pair.main.add(1);
+                        pair.main.write(object.as_ptr());
+                    }
+                }
+                room
+            }
+            Reach::None => false,
+        }
+    }
+
+    fn swap(&self, slot: usize, side: Side) -> Result<(), Refused> {
+        match reach() {
+            Reach::Sections => change(slot, |old| swapped(old, side).map(|new| ((), new))),
+            Reach::Locks => {
+                let mut held = Held::here().ok_or(Refused::Busy)?;
+                let pair = held.slot(slot);
+                *pair = swapped(*pair, side).ok_or(Refused::Changed)?;
+                Ok(())
+            }
+            Reach::None => Err(Refused::Busy),
+        }
+    }
+
+    unsafe fn exchange(&self, slot: usize, place: Place, when: When, new: Sheaf) -> Result<Sheaf, Refused> {
+        match reach() {
+            Reach::Sections => change(slot, |old| exchanged(old, place, when, new)),
+            Reach::Locks => {
+                let mut held = Held::here().ok_or(Refused::Busy)?;
+                let pair = held.slot(slot);
+                let (sheaf, new) = exchanged(*pair, place, when, new).ok_or(Refused::Changed)?;
+                *pair = new;
+                Ok(sheaf)
+            }
+            Reach::None => Err(Refused::Busy),
+        }
+    }
+
+    /// Other CPUs' sections can only be stopped for all classes at once: see [`drain`].
+    fn take(&self, slot: usize, cpu: Option<usize>) -> Result<(Sheaf, Sheaf), Refused> {
+        let both = |old: Slot| (sheaf_of(old.main), sheaf_of(old.spare));
+        match (reach(), cpu) {
+            (Reach::Sections, None) => change(slot, |old| Some((both(old), no_sheaves()))),
+            (Reach::Locks, _) => {
+                let mut held = cpu.map_or_else(Held::here, Held::of).ok_or(Refused::Busy)?;
+                Ok(both(core::mem::replace(held.slot(slot), no_sheaves())))
+            }
+            _ => Err(Refused::Busy),
+        }
+    }
+
+    /// The block of this CPU is made at its first use, if there is memory.
+    fn prepare(&self) -> bool {
+        match reach() {
+            Reach::Sections => !my_block(access()).is_null(),
+            Reach::Locks => !block_of(cpu_hint()).is_null(),
+            Reach::None => false,
+        }
+    }
+
+    fn cpus(&self) -> usize {
+        // Under rseq a shrink is preceded by `drain`, which reaches all at once.
+        // ORDERING: Relaxed: constant, see `set_up`.
+        if reach() == Reach::Locks { CPUS.load(Relaxed) } else { 0 }
+    }
+
+    fn fill(&self, slot: usize, capacity: usize) -> usize {
+        let blocks = BLOCKS.load(Relaxed);
+        if blocks.is_null() {
+            return 0;
+        }
+        (0..CPUS.load(Relaxed))
+            .map(|cpu| {
+                // SAFETY: the array has an entry per CPU.
+                // ORDERING: Acquire pairs with the Release in `block_of`.
+                let block = unsafe { (*blocks.add(cpu)).load(Acquire) };
+                if block.is_null() {
+                    return 0;
+                }
+                let pair = look(block, slot);
+                sheaf_of(pair.main).len(capacity) + sheaf_of(pair.spare).len(capacity)
+            })
+            .sum()
+    }
+}
+
+/// The number of the CPU this runs on, as far as it can be told: for those that only want to spread.
+#[inline(always)]
+pub(crate) fn number() -> usize {
+    let offset = RSEQ_OFFSET.load(Relaxed);
+    if offset == 0 {
+        return cpu_now();
+    }
+    // SAFETY: not 0 says that the C library set an area up for every thread there.
+    usize::try_from(unsafe { sheaf::cpu_id(offset) }).unwrap_or(0)
+}
+
+/// Notes where the threads' rseq areas are, for [`number`].
+pub(crate) fn set_offset(offset: isize) {
+    // ORDERING: Relaxed: see `set_up`.
+    RSEQ_OFFSET.store(offset, Relaxed);
+}
+
+/// Allocates through this CPU's sheaf.
+pub(crate) fn alloc(class: usize) -> *mut u8 {
+    cache(class).alloc().map_or(core::ptr::null_mut(), NonNull::as_ptr)
+}
+
+/// Allocates when the fast path of the class gave up.
+#[cold]
+pub(crate) fn alloc_slow(class: usize) -> *mut u8 {
+    cache(class).alloc_slow(Wait::Yes).map_or(core::ptr::null_mut(), NonNull::as_ptr)
+}
+
+/// Frees through this CPU's sheaf.
+pub(crate) fn free(class: usize, object: *mut u8) {
+    if let Some(object) = NonNull::new(object) {
+        // SAFETY: the callers' caller gave the object up; what is no object is refused when it gets to the slabs.
+        unsafe { cache(class).free(object) };
+    }
+}
+
+/// Frees when the fast path of the class gave up.
+#[cold]
+pub(crate) fn free_slow(class: usize, object: *mut u8) {
+    if let Some(object) = NonNull::new(object) {
+        // SAFETY: as in `free`.
+        unsafe { cache(class).free_slow(object, Wait::Yes) };
+    }
+}
+
+/// A CPU number to start with, for the front without rseq. A wrong one costs time only.
+fn cpu_hint() -> usize {
+    // ORDERING: Relaxed: constant.
+    cpu_now() % CPUS.load(Relaxed).max(1)
+}
+
+fn cpu_now() -> usize {
+    let function = libc_symbols::sched_getcpu();
+    if function.is_null() {
+        thread_pointer() >> 12
+    } else {
+        // SAFETY: the C library's function of that name takes nothing and returns an `int`.
+        let sched_getcpu: extern "C" fn() -> i32 = unsafe { core::mem::transmute(function) };
+        sched_getcpu().max(0) as usize
+    }
+}
+
+/// Empties every CPU's sheaves into the slabs. `fence` must return whether it restarted the sections of all threads.
 pub(crate) fn drain(fence: fn() -> bool, locked: bool) {
     let blocks = BLOCKS.load(Relaxed);
     if blocks.is_null() {
@@ -435,7 +520,7 @@ pub(crate) fn drain(fence: fn() -> bool, locked: bool) {
     }
 }
 
-/// Gives all of a block's sheaves back to their bins.
+/// Gives all of a block's sheaves back.
 ///
 /// # Safety
 ///
@@ -443,12 +528,10 @@ pub(crate) fn drain(fence: fn() -> bool, locked: bool) {
 unsafe fn empty_block(block: *mut Block) {
     for class in 1..COUNT {
         // SAFETY: by the caller's promise.
-        let slot = unsafe { &mut (*block).slots[class] };
-        let Some(mut bin) = bin(class) else { continue };
-        for top in [&mut slot.main, &mut slot.spare] {
-            if !is_guard(*top) {
-                bin.retire(core::mem::replace(top, guard_top()));
-            }
+        let old = unsafe { core::mem::replace(&mut (*block).slots[class], no_sheaves()) };
+        for top in [old.main, old.spare] {
+            // SAFETY: out of its slot, so nobody else reaches it.
+            unsafe { cache(class).retire(sheaf_of(top)) };
         }
     }
 }

@@ -11,9 +11,9 @@
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use crate::caches;
 use crate::classes::{CLASSES, class_of_aligned};
 use crate::report::Line;
-use crate::{bins, cpu};
 
 pub(crate) const CHECKS: u8 = 1;
 pub(crate) const ZONES: u8 = 2;
@@ -77,7 +77,7 @@ pub(crate) fn alloc(size: usize, align: usize) -> Option<*mut u8> {
     if class == 0 {
         return None;
     }
-    let object = cpu::alloc_direct(class);
+    let object = caches::alloc_direct(class);
     if object.is_null() {
         return Some(object);
     }
@@ -110,7 +110,7 @@ pub(crate) fn alloc(size: usize, align: usize) -> Option<*mut u8> {
 
 /// The size that was asked for, if the zone before the block is whole. With the start of its object.
 fn head(record: usize, address: usize) -> Option<(usize, usize, usize)> {
-    let (start, class) = bins::object_around(record, address)?;
+    let (start, class) = caches::object_around(record, address)?;
     if !has(ZONES) {
         return (start == address).then(|| (start, class, CLASSES[class].size as usize));
     }
@@ -139,7 +139,7 @@ pub(crate) fn free(record: usize, address: usize) {
             .abort()
     };
     let bytes = CLASSES[class].size as usize;
-    if bins::is_free(record, start) {
+    if caches::is_free(class, start) {
         crate::report::double_free(address);
     }
     // SAFETY: the object is the caller's to free; all of this lies inside it.
@@ -165,5 +165,5 @@ pub(crate) fn free(record: usize, address: usize) {
             (address as *mut usize).sub(1).write(0);
         }
     }
-    cpu::free_direct(class, start as *mut u8);
+    caches::free_direct(class, start as *mut u8);
 }

@@ -1,30 +1,33 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `fork`: every lock is taken before it, in one order (CPU, bins, big records, pages, records), and given back after
+//! `fork`: every lock is taken before it, in one order (CPU, caches, big records, pages,
+//! vacant descriptors, records), and given back after
 //! it on both sides. So the child finds every list whole. What a thread that vanished had in its hand, at most one
 //! sheaf, is lost in the child. A thread pointer survives `fork`, so the child unlocks as the parent does.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::{big, bins, cpu, libc_symbols, meta, pages, stats};
+use crate::{big, caches, cpu, libc_symbols, meta, pages, source, stats};
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn before() {
     cpu::before_fork();
-    bins::before_fork();
+    caches::before_fork();
     big::before_fork();
     pages::before_fork();
+    source::before_fork();
     meta::before_fork();
 }
 
 extern "C" fn after_in_parent() {
     meta::after_fork();
+    source::after_fork();
     pages::after_fork();
     big::after_fork();
-    bins::after_fork();
+    caches::after_fork();
     cpu::after_fork();
 }
 

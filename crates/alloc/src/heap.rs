@@ -19,7 +19,7 @@ use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
-use crate::{big, bins, cpu, debug, errno, fork, libc_symbols, limit, os, report, stats};
+use crate::{big, caches, cpu, debug, errno, fork, libc_symbols, limit, os, report, stats, tid};
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -32,8 +32,33 @@ const UNSET: u8 = 0;
 const RSEQ: u8 = 1;
 /// Sheaves per CPU, each CPU's under a lock.
 const LOCKED: u8 = 2;
-/// No sheaves: every operation goes to the bin.
+/// No sheaves: every operation goes to the slabs.
 const DIRECT: u8 = 3;
+
+/// A list and a transaction id per CPU.
+const TID: u8 = 4;
+
+/// How the CPUs' sheaves are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By restartable sequences.
+    Sections,
+    /// Under one lock per CPU.
+    Locks,
+    /// Not at all.
+    None,
+}
+
+/// How the CPUs' sheaves are reached.
+#[inline]
+pub(crate) fn reach() -> Reach {
+    // ORDERING: Relaxed: constant once the heap is set up, and nothing calls this before.
+    match MODE.load(Relaxed) {
+        RSEQ => Reach::Sections,
+        LOCKED => Reach::Locks,
+        _ => Reach::None,
+    }
+}
 
 /// Whether slabs are entered in the fast map.
 #[inline]
@@ -52,6 +77,7 @@ pub(crate) fn front() -> &'static str {
         RSEQ => "sheaf/rseq",
         LOCKED => "sheaf/trylock",
         DIRECT => "direct",
+        TID => "tid/locked",
         _ => "not set up",
     }
 }
@@ -106,7 +132,16 @@ fn choose_mode(front: Front) -> u8 {
     if front == Front::Direct {
         return DIRECT;
     }
-    if front == Front::Sheaf
+    if front == Front::Tid {
+        if let Some(offset) = rseq_offset() {
+            cpu::set_offset(offset);
+        }
+        if tid::set_up() {
+            return TID;
+        }
+        Line::new().text("FASTPATH_FRONT=tid needs a double-word exchange and memory; sheaves serve").print();
+    }
+    if matches!(front, Front::Sheaf | Front::Tid)
         && sheaf::SUPPORTED
         && let Some(offset) = rseq_offset()
         && cpu::set_up(cpus, offset, false)
@@ -179,7 +214,7 @@ pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize
     if size < LIMIT.load(Relaxed) {
         let class2 = class2_of(size);
         // SAFETY: as in `free`. The object may be an emergency mapping: one that is large enough for its class, and the
-        // bin tells it apart when the sheaf gets there.
+        // slab layer tells it apart when the sheaf gets there.
         if !unsafe { sheaf::push::<CLEAR>(cpu::access(), class2, pointer) } {
             // SAFETY: the caller's promise.
             unsafe { free_full(pointer, class2) };
@@ -195,7 +230,7 @@ pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize
 #[inline(never)]
 pub extern "C" fn malloc_empty(class2: usize) -> *mut u8 {
     let class = class2 / 2;
-    let mut object = cpu::alloc_rseq(class);
+    let mut object = cpu::alloc_slow(class);
     if object.is_null() && limit::on() && trim() {
         object = malloc_slow(CLASSES[class].size as usize);
     }
@@ -227,7 +262,7 @@ pub unsafe extern "C" fn free_full(pointer: *mut u8, class2: usize) {
         // SAFETY: the caller of `free` made the promise.
         unsafe { free_slow(pointer) };
     } else {
-        cpu::free_rseq(class2 / 2, pointer);
+        cpu::free_slow(class2 / 2, pointer);
     }
 }
 
@@ -269,9 +304,9 @@ fn alloc_once(size: usize, align: usize) -> (*mut u8, bool) {
         big::alloc(size, align)
     } else {
         let object = match MODE.load(Relaxed) {
-            RSEQ => cpu::alloc_rseq(class),
-            LOCKED => cpu::alloc_locked(class),
-            _ => cpu::alloc_direct(class),
+            DIRECT => caches::alloc_direct(class),
+            TID => tid::alloc(class),
+            _ => cpu::alloc(class),
         };
         (object, false)
     };
@@ -340,11 +375,11 @@ pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
     match pagemap::record_at(address) {
         Record::Slab(record) if debug::on() => debug::free(record, address),
         Record::Slab(record) => {
-            let Ok(class) = bins::check_object(record, address) else { report::invalid_free(address) };
+            let Some(class) = caches::check_object(record, address) else { report::invalid_free(address) };
             match MODE.load(Relaxed) {
-                RSEQ => cpu::free_rseq(class, pointer),
-                LOCKED => cpu::free_locked(class, pointer),
-                _ => cpu::free_direct(class, pointer),
+                DIRECT => caches::free_direct(class, pointer),
+                TID => tid::free(class, pointer),
+                _ => cpu::free(class, pointer),
             }
         }
         Record::Big(record) => big::free(record, address),
@@ -376,7 +411,7 @@ pub(crate) fn usable_size(pointer: *mut u8) -> usize {
     let size = match pagemap::record_at(address) {
         Record::Slab(record) if debug::on() => debug::size(record, address),
         Record::Slab(record) => {
-            bins::check_object(record, address).ok().map(|class| CLASSES[class].size as usize)
+            caches::check_object(record, address).map(|class| CLASSES[class].size as usize)
         }
         Record::Big(record) => big::size(record, address),
         Record::Emergency(base) => {
@@ -503,10 +538,6 @@ pub(crate) fn trim() -> bool {
         LOCKED => cpu::drain(|| true, true),
         _ => {}
     }
-    for class in 1..crate::classes::COUNT {
-        if let Some(mut bin) = bins::bin(class) {
-            bin.trim();
-        }
-    }
+    caches::trim(!debug::on());
     crate::pages::trim() > 0
 }

@@ -24,7 +24,7 @@ mod arch;
 #[expect(unsafe_code, reason = "raw memory")]
 mod big;
 #[expect(unsafe_code, reason = "raw memory")]
-mod bins;
+mod caches;
 #[expect(unsafe_code, reason = "an unchecked index on the fast path")]
 mod classes;
 #[expect(unsafe_code, reason = "raw memory and restartable sequences")]
@@ -58,8 +58,12 @@ mod report;
 #[expect(unsafe_code, reason = "reads the C library's environment")]
 mod settings;
 pub mod shared_stats;
+#[expect(unsafe_code, reason = "raw memory")]
+mod source;
 #[expect(unsafe_code, reason = "counts in a shared mapping")]
 mod stats;
+#[expect(unsafe_code, reason = "caches in raw memory")]
+mod tid;
 
 #[expect(unsafe_code, reason = "the raw entry points of the C library's names")]
 pub mod raw;

@@ -9,8 +9,8 @@
 //! # No wait goes down
 //!
 //! Locks have a [`Rank`], and a thread waits only for a lock that ranks above all it holds. Straight code does so by its
-//! shape. A signal handler that interrupted a holder does not: it would wait for a bin while its thread holds the pages,
-//! and the owner of that bin may be waiting for the pages. So whoever has to wait looks first whether its thread holds a
+//! shape. A signal handler that interrupted a holder does not: it would wait for a cache while its thread holds the
+//! pages, and the owner of that cache's lock may be waiting for the pages. So whoever has to wait looks first whether its thread holds a
 //! lock of this rank or above, and is then refused like a handler that meets its own thread's lock.
 
 use core::cell::UnsafeCell;
@@ -26,27 +26,36 @@ const LOCKED: u64 = 1;
 const SLEEPERS: u64 = 2;
 
 /// The order in which locks are taken. A CPU's lock is only ever tried.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Rank {
     /// Blocks of CPUs. Zero: a lock in zeroed memory.
     Cpu = 0,
-    Bin = 1,
+    Cache = 1,
     Pages = 2,
     Records = 3,
-    Meta = 4,
+    Vacant = 4,
+    Meta = 5,
 }
 
 /// Whether the thread that `mine` names holds a lock of `rank` or above.
 #[cold]
 fn holds_from(rank: Rank, mine: u64) -> bool {
-    (rank <= Rank::Bin && crate::bins::held_by(mine))
+    (rank <= Rank::Cache && crate::caches::held_by(mine))
         || (rank <= Rank::Pages && crate::pages::held_by(mine))
         || (rank <= Rank::Records && crate::big::held_by(mine))
+        || (rank <= Rank::Vacant && crate::source::held_by(mine))
         || crate::meta::held_by(mine)
 }
 
+/// This thread's name in the words of its locks.
+#[inline(always)]
+pub(crate) fn my_word() -> u64 {
+    thread_pointer() as u64 | LOCKED
+}
+
 /// A lock around a `T`.
+#[derive(Debug)]
 pub(crate) struct Lock<T> {
     word: AtomicU64,
     rank: Rank,
@@ -70,11 +79,16 @@ impl<T> Lock<T> {
     /// ranks no lower.
     #[inline]
     pub(crate) fn lock(&self) -> Option<Guard<'_, T>> {
-        let mine = thread_pointer() as u64 | LOCKED;
+        self.lock_word().then(|| Guard { lock: self })
+    }
+
+    /// [`lock`](Self::lock) without a guard: paired with [`unlock_raw`](Self::unlock_raw).
+    #[inline]
+    pub(crate) fn lock_word(&self) -> bool {
+        let mine = my_word();
         // ORDERING: Acquire pairs with the Release in `unlock_raw`.
-        let got = self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok()
-            || (!holds_from(self.rank, mine) && self.lock_contended(mine));
-        got.then(|| Guard { lock: self })
+        self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok()
+            || (!holds_from(self.rank, mine) && self.lock_contended(mine))
     }
 
     /// Whether the thread that `mine` (from inside this module) names holds it.
@@ -86,14 +100,19 @@ impl<T> Lock<T> {
     /// Takes the lock only if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let mine = thread_pointer() as u64 | LOCKED;
+        self.try_lock_word().then(|| Guard { lock: self })
+    }
+
+    /// [`try_lock`](Self::try_lock) without a guard.
+    #[inline]
+    pub(crate) fn try_lock_word(&self) -> bool {
         // ORDERING: Acquire pairs with the Release in `unlock_raw`: we see what the last owner wrote.
-        self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok().then(|| Guard { lock: self })
+        self.word.compare_exchange(0, my_word(), Acquire, Relaxed).is_ok()
     }
 
     /// Waits for the lock whatever this thread holds, for `fork`: paired with [`Self::unlock_raw`].
     pub(crate) fn lock_raw(&self) -> bool {
-        let mine = thread_pointer() as u64 | LOCKED;
+        let mine = my_word();
         // ORDERING: Acquire pairs with the Release in `unlock_raw`.
         if self.word.compare_exchange(0, mine, Acquire, Relaxed).is_ok() {
             return true;

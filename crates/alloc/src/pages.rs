@@ -425,6 +425,9 @@ impl Pages {
 
     /// Gives pieces without a unit in use back, addresses and all.
     fn drop_free_pieces(&mut self) {
+        if crate::tid::keeps_pages() {
+            return;
+        }
         let mut previous: *mut Piece = core::ptr::null_mut();
         let mut piece = self.first;
         while !piece.is_null() {

@@ -5,7 +5,7 @@
 //!
 //! | variable | values | default | meaning |
 //! |---|---|---|---|
-//! | `FASTPATH_FRONT` | `sheaf`, `trylock`, `direct` | `sheaf` | per-CPU sheaves under rseq; the same under locks; no sheaves |
+//! | `FASTPATH_FRONT` | `sheaf`, `tid`, `trylock`, `direct` | `sheaf` | per-CPU sheaves under rseq; a list and a transaction id per CPU; sheaves under locks; neither |
 //! | `FASTPATH_STATS` | `derived`, `exact` | `derived` | `exact` closes the fast path and counts every call |
 //! | `FASTPATH_STATS_FILE` | a path | none | the statistics file to count in, as `fastpath run --stats` makes it |
 //! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
@@ -25,6 +25,7 @@ use crate::report::Line;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Front {
     Sheaf,
+    Tid,
     TryLock,
     Direct,
 }
@@ -88,7 +89,12 @@ fn choice<T: Copy>(name: &'static [u8], values: &[(&[u8], T)], default: T) -> T 
 pub(crate) fn read() -> Settings {
     let front = choice(
         b"FASTPATH_FRONT",
-        &[(b"sheaf", Front::Sheaf), (b"trylock", Front::TryLock), (b"direct", Front::Direct)],
+        &[
+            (b"sheaf", Front::Sheaf),
+            (b"tid", Front::Tid),
+            (b"trylock", Front::TryLock),
+            (b"direct", Front::Direct),
+        ],
         Front::Sheaf,
     );
     let foreign =

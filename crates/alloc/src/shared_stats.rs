@@ -58,6 +58,8 @@ pub enum Front {
     SheafTryLock,
     /// No sheaves.
     Direct,
+    /// A list and a transaction id per CPU.
+    Tid,
     /// An entry that its process has not filled in yet, or one of a newer version.
     Unknown,
 }
@@ -167,6 +169,7 @@ pub fn entries(file: &[u8]) -> Option<impl Iterator<Item = Entry> + '_> {
                 1 => Front::SheafRseq,
                 2 => Front::SheafTryLock,
                 3 => Front::Direct,
+                4 => Front::Tid,
                 _ => Front::Unknown,
             },
             name,

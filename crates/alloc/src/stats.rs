@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::classes::CLASSES;
 use crate::shared_stats::{MAGIC, WORDS, header, word};
-use crate::{big, bins, cpu, heap, meta, pages, settings};
+use crate::{big, caches, cpu, heap, meta, pages, settings};
 
 /// The mapped file, if there is one.
 static FILE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -31,6 +31,13 @@ pub(crate) fn set_exact(exact: bool) {
 
 pub(crate) fn exact() -> bool {
     EXACT.load(Relaxed)
+}
+
+/// Whether this process counts in a file.
+#[inline]
+pub(crate) fn shared() -> bool {
+    // ORDERING: Relaxed: `count` looks again.
+    !ENTRY.load(Relaxed).is_null()
 }
 
 /// Adds to a word of this process's entry.
@@ -129,7 +136,9 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// What the heap of this process holds. Sizes are in bytes; a look at a moving thing, not a snapshot.
+/// What the heap of this process holds. Sizes are in bytes; a look at a moving thing, not a snapshot. Counts of events
+/// ("so far") are kept per CPU without locked instructions: a thread that is preempted or interrupted while it counts may
+/// lose a few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -180,7 +189,7 @@ pub struct Stats {
 /// # drop(block);
 /// ```
 pub fn stats() -> Stats {
-    let pages = pages::figures();
+    let (pages, counts) = (pages::figures(), cpu::counts());
     let mapped = big::MAPPED_BYTES.load(Relaxed);
     let mut stats = Stats {
         big_bytes: mapped + big::RUN_BYTES.load(Relaxed),
@@ -188,25 +197,23 @@ pub fn stats() -> Stats {
         dirty_bytes: pages.dirty,
         reserved_bytes: pages.reserved,
         purged_bytes: pages.purged,
-        record_bytes: meta::mapped(),
+        record_bytes: meta::mapped() + caches::sheaf_bytes(),
         big_allocs: big::BIG_ALLOCS.load(Relaxed) as u64,
         big_frees: big::BIG_FREES.load(Relaxed) as u64,
+        refills: counts.refills,
+        refilled: counts.refilled,
+        flushes: counts.flushes,
+        flushed: counts.flushed,
+        direct_allocs: counts.direct_allocs,
+        direct_frees: counts.direct_frees,
         ..Stats::default()
     };
     for (class, info) in CLASSES.iter().enumerate().skip(1) {
-        let Some(bin) = bins::bin(class) else { continue };
-        let size = info.size as usize;
-        let cached = (bin.in_barn() + cpu::in_sheaves(class)).min(bin.taken());
-        stats.cached_bytes += cached * size;
-        stats.small_objects += bin.taken() - cached;
-        stats.small_bytes += (bin.taken() - cached) * size;
-        stats.slab_bytes += bin.slab_bytes();
-        stats.refills += bin.counts.refills;
-        stats.refilled += bin.counts.refilled;
-        stats.flushes += bin.counts.flushes;
-        stats.flushed += bin.counts.flushed;
-        stats.direct_allocs += bin.counts.direct_allocs;
-        stats.direct_frees += bin.counts.direct_frees;
+        let (holding, size) = (caches::holding(class), info.size as usize);
+        stats.cached_bytes += holding.cached * size;
+        stats.small_objects += holding.used;
+        stats.small_bytes += holding.used * size;
+        stats.slab_bytes += holding.slab_bytes;
     }
     stats
 }

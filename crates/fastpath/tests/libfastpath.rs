@@ -79,9 +79,11 @@ fn passes(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Stri
 }
 
 const NO_RSEQ: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
-const FRONTS: [&[(&str, &str)]; 5] = [
+const FRONTS: [&[(&str, &str)]; 7] = [
     &[],
     &[NO_RSEQ],
+    &[("FASTPATH_FRONT", "tid")],
+    &[("FASTPATH_FRONT", "tid"), NO_RSEQ],
     &[("FASTPATH_FRONT", "trylock")],
     &[("FASTPATH_FRONT", "direct")],
     &[("FASTPATH_STATS", "exact")],
@@ -349,7 +351,7 @@ fn musl_programs_are_served() {
 fn the_library_can_be_loaded_late_and_is_never_unloaded() {
     let Some(program) = build("late.c", "late", &[]) else { return };
     let library = library();
-    for setting in [("FASTPATH_FRONT", "sheaf"), ("FASTPATH_FRONT", "trylock")] {
+    for setting in [("FASTPATH_FRONT", "sheaf"), ("FASTPATH_FRONT", "tid"), ("FASTPATH_FRONT", "trylock")] {
         let output = Command::new(&program).arg(&library).env(setting.0, setting.1).output().unwrap();
         assert!(output.status.success() && output.stdout == b"ok\n", "{output:?}");
     }

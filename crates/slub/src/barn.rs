@@ -193,6 +193,11 @@ impl<L: RawLock> Barn<L> {
         .unwrap_or(0)
     }
 
+    /// The lock itself.
+    pub(crate) fn lock_word(&self) -> &L {
+        &self.lock
+    }
+
     /// Takes the lock and keeps it (before a fork). `false` if the context holds it itself.
     pub(crate) fn lock_for_fork(&self, context: usize) -> bool {
         self.lock.lock(context)

@@ -58,6 +58,19 @@ pub enum Step {
     TidBulkSlow,
 }
 
+/// What the slow paths of a front end did; for hosts that keep counts of their own ([`Host::event`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A CPU was given a sheaf (a list, at the tid front) with so many objects, one of them on its way to the caller.
+    SheafIn(usize),
+    /// A CPU gave a sheaf with so many objects away.
+    SheafOut(usize),
+    /// An object went to its user without a sheaf.
+    Alloc,
+    /// An object came back without a sheaf.
+    Free,
+}
+
 /// The surroundings of a cache: memory, per-CPU slots, locks, and who is running. A small `Copy` value (a reference, or
 /// a zero-sized type that names statics), so that caches can live in statics.
 ///
@@ -69,6 +82,10 @@ pub trait Host: Copy + Send + Sync {
     type Slots: CpuSlots;
     /// The lock of nodes and barns.
     type Lock: RawLock;
+
+    /// Whether the slow paths count for [`StatItem`](crate::StatItem): one locked instruction each.
+    #[doc(alias = "CONFIG_SLUB_STATS")]
+    const STATS: bool = true;
 
     /// The page source.
     fn source(&self) -> &Self::Source;
@@ -114,6 +131,13 @@ pub trait Host: Copy + Send + Sync {
     #[inline(always)]
     fn step(&self, at: Step) {
         let _ = at;
+    }
+
+    /// Called by the slow paths of the front ends with what they did. Empty, and gone after inlining, unless the host
+    /// counts.
+    #[inline(always)]
+    fn event(&self, what: Event) {
+        let _ = what;
     }
 
     /// An unpredictable number: secrets and shuffles of hardened caches. `nolock` contexts call it too. A host that only

@@ -34,7 +34,7 @@ mod typed;
 pub mod word;
 
 pub use cache::{Cache, GraceHead, GracePeriod, PrefilledSheaf, RefillError};
-pub use host::{Corruption, Host, Step};
+pub use host::{Corruption, Event, Host, Step};
 pub use kmalloc::Kmalloc;
 pub use lock::{RawLock, SpinLock};
 pub use pool::SheafPool;

@@ -62,6 +62,11 @@ impl<L: RawLock> Node<L> {
         }
     }
 
+    /// Both locks.
+    pub(crate) fn locks(&self) -> [&L; 2] {
+        [&self.lock, self.barn.lock_word()]
+    }
+
     /// Waits for the list lock; `None` if `context` holds it itself.
     #[inline]
     pub(crate) fn lock(&self, context: usize) -> Option<Held<'_, L>> {

@@ -145,6 +145,9 @@ pub struct CacheSpec {
     pub free_pointer: FreePointer,
     /// Objects per sheaf: 0 chooses by size; a request wins if it is larger, up to the layout's maximum of 60.
     pub sheaf_capacity: usize,
+    /// Objects that an empty sheaf is filled with; 0: as many as it holds. Less leaves room for a program that frees
+    /// before it allocates again.
+    pub refill: usize,
     /// Order of slabs, `None` chooses.
     pub order: Option<u32>,
     /// Empty slabs to keep per node, `None` chooses.
@@ -168,6 +171,7 @@ impl CacheSpec {
             ctor: None,
             free_pointer: FreePointer::Middle,
             sheaf_capacity: 0,
+            refill: 0,
             order: None,
             min_partial: None,
             barn_limit: 10,
@@ -208,6 +212,13 @@ impl CacheSpec {
     #[must_use]
     pub const fn sheaf_capacity(mut self, capacity: usize) -> Self {
         self.sheaf_capacity = capacity;
+        self
+    }
+
+    /// Sets how many objects an empty sheaf is filled with.
+    #[must_use]
+    pub const fn refill(mut self, count: usize) -> Self {
+        self.refill = count;
         self
     }
 

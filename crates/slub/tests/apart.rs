@@ -7,7 +7,7 @@
 mod support;
 
 use core::ptr::NonNull;
-use fastpath_slub::{Cache, CacheSpec, Corruption, FreePointer, Slabs, Step, Wait};
+use fastpath_slub::{Cache, CacheSpec, Corruption, FreePointer, Slabs, StatItem, Step, Wait};
 use std::collections::HashSet;
 use support::{SIZING, TestHost, at, leak, script_ran};
 
@@ -164,5 +164,84 @@ fn the_sheaf_front_end_stands_on_it() {
     }
     assert!(cache.destroy().is_ok());
     assert_eq!(host.reports(), []);
+    assert_eq!(host.pages(), 0);
+}
+
+#[test]
+fn idle_stretches_hold_no_object_in_use_and_all_free_ones_in_whole_blocks() {
+    let host = TestHost::new();
+    let slabs = slabs(host, 64);
+    let capacity = slabs.layout().objects;
+    let objects: Vec<_> = (0..capacity).map(|_| slabs.alloc_one(0, Wait::Yes).unwrap()).collect();
+    // One object of each block but the first stays in use.
+    let (shift, block) = (10, 1024);
+    let mut kept = HashSet::new();
+    for (index, &object) in objects.iter().enumerate() {
+        let in_first = object.addr().get() - objects[0].addr().get() < block;
+        if !in_first && index % (block / 64) == 3 {
+            kept.insert(object.addr().get());
+        } else {
+            free(slabs, object);
+        }
+    }
+    let mut idle = Vec::new();
+    slabs.for_each_idle(shift, |start, bytes| {
+        idle.push((start.addr(), bytes));
+        true
+    });
+    assert_eq!(idle, [(objects[0].addr().get(), block)]);
+    assert!(slabs.is_free(objects[0].as_ptr()) && !slabs.is_free(objects[block / 64 + 3].as_ptr()));
+    assert!(!slabs.is_free(objects[0].as_ptr().wrapping_add(8)), "no object");
+    for &object in objects.iter().filter(|object| kept.contains(&object.addr().get())) {
+        free(slabs, object);
+    }
+    assert_eq!(slabs.validate(), Ok(0));
+    assert_eq!(host.reports(), []);
+}
+
+#[test]
+fn a_slab_with_a_free_on_its_way_is_left_alone_by_idle_walks() {
+    let host = TestHost::new();
+    let slabs = slabs(host, 64);
+    let objects: Vec<_> =
+        (0..slabs.layout().objects).map(|_| slabs.alloc_one(0, Wait::Yes).unwrap()).collect();
+    free(slabs, objects[0]);
+    // A free that has claimed its object and not yet exchanged the slab word: it may still turn out to be refused.
+    let seen = std::rc::Rc::new(std::cell::Cell::new(0));
+    let counted = seen.clone();
+    at(Step::FreeRead, 0, move || {
+        slabs.for_each_idle(6, |_, _| {
+            counted.set(counted.get() + 1);
+            true
+        });
+    });
+    free(slabs, objects[1]);
+    assert!(script_ran());
+    assert_eq!(seen.get(), 0, "the count of claimed objects is not the length of the list");
+    slabs.for_each_idle(6, |_, _| {
+        seen.set(seen.get() + 1);
+        true
+    });
+    assert_eq!(seen.get(), 1, "two neighbours are one stretch");
+}
+
+#[test]
+fn a_refill_leaves_the_room_that_was_asked_for_and_gives_ascending_objects() {
+    let host = TestHost::new();
+    let cache: &Cache<TestHost> = leak(Cache::new(host, spec(64).refill(50), &SIZING));
+    let capacity = cache.sheaf_capacity();
+    assert!(capacity > 52);
+    let first = cache.alloc().unwrap();
+    let second = cache.alloc().unwrap();
+    assert_eq!(second.addr().get() - first.addr().get(), 64);
+    assert_eq!(cache.info().in_sheaves, 48);
+    // SAFETY: from above, each once.
+    unsafe {
+        cache.free(second);
+        cache.free(first);
+    }
+    assert_eq!(cache.stat(StatItem::FreeSlowpath), 0);
+    assert_eq!(cache.info().in_sheaves, 50, "room was left for them");
+    cache.destroy().expect("nothing in use");
     assert_eq!(host.pages(), 0);
 }

@@ -7,6 +7,7 @@
 use super::Cache;
 use crate::host::Host;
 use crate::sheaf::{SHEAF_FULL, Sheaf};
+use crate::slabs::Slabs;
 use crate::source::Wait;
 use crate::stats::StatItem;
 use core::ptr::NonNull;
@@ -100,7 +101,7 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 });
                 match pushed {
                     Some(true) => {
-                        shared.stats.add(StatItem::FreeRcuSheaf, 1);
+                        Slabs::<H, NODES>::tally(&shared.stats, StatItem::FreeRcuSheaf, 1);
                         if let Some(unused) = spare {
                             self.put_empty(unused, Wait::Yes);
                         }
@@ -119,7 +120,7 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         if let Some(unused) = spare {
             self.put_empty(unused, Wait::Yes);
         }
-        shared.stats.add(StatItem::FreeRcuSheafFail, 1);
+        Slabs::<H, NODES>::tally(&shared.stats, StatItem::FreeRcuSheafFail, 1);
         grace.barrier();
         // SAFETY: no reader is left.
         unsafe { self.free(object) };

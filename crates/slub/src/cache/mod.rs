@@ -274,6 +274,16 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         unsafe { self.slabs.fork_done() };
     }
 
+    /// Takes a sheaf out of use that a host took out of its slots by means of its own (a whole CPU's slots at once, say):
+    /// its objects go to their slabs, and it goes to the pool.
+    ///
+    /// # Safety
+    ///
+    /// The sheaf is missing, or it was in a slot of this cache and nobody else can reach it.
+    pub unsafe fn retire(&self, sheaf: Sheaf) {
+        self.flush_sheaf(sheaf, Wait::Yes);
+    }
+
     /// Objects in sheaves of the barns.
     fn in_barns(&self) -> usize {
         let (context, capacity) = (self.slabs.host.context(), self.slabs.config().capacity);

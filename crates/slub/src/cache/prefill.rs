@@ -7,6 +7,7 @@
 use super::Cache;
 use crate::host::Host;
 use crate::sheaf::Sheaf;
+use crate::slabs::Slabs;
 use crate::slots::{CpuSlots, Place, When};
 use crate::source::Wait;
 use crate::stats::StatItem;
@@ -58,13 +59,13 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         let oversize = size > capacity;
         let mut prefilled = PrefilledSheaf { cache: self, sheaf: None, oversize };
         if oversize {
-            shared.stats.add(StatItem::SheafPrefillOversize, 1);
+            Slabs::<H, NODES>::tally(&shared.stats, StatItem::SheafPrefillOversize, 1);
         } else if let Ok(full) = shared.barn.get_full(self.slabs.host.context(), Wait::Yes) {
-            shared.stats.add(StatItem::SheafPrefillFast, 1);
+            Slabs::<H, NODES>::tally(&shared.stats, StatItem::SheafPrefillFast, 1);
             link(full, None);
             prefilled.sheaf = Some(full);
         } else {
-            shared.stats.add(StatItem::SheafPrefillSlow, 1);
+            Slabs::<H, NODES>::tally(&shared.stats, StatItem::SheafPrefillSlow, 1);
         }
         // A failed one returns on drop what it holds.
         prefilled.refill(size).ok()?;
@@ -191,10 +192,10 @@ impl<H: Host, const NODES: usize> Drop for PrefilledSheaf<'_, H, NODES> {
             let shared = &slabs.nodes[slabs.local_node()];
             // SAFETY: in hand, ours, objects of this cache.
             if unsafe { slabs.host.slots().exchange(slot, Place::Spare, When::Missing, sheaf) }.is_ok() {
-                shared.stats.add(StatItem::SheafReturnFast, 1);
+                Slabs::<H, NODES>::tally(&shared.stats, StatItem::SheafReturnFast, 1);
                 continue;
             }
-            shared.stats.add(StatItem::SheafReturnSlow, 1);
+            Slabs::<H, NODES>::tally(&shared.stats, StatItem::SheafReturnSlow, 1);
             if sheaf.is_empty() {
                 self.cache.put_empty(sheaf, Wait::Yes);
                 continue;

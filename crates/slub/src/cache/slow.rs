@@ -6,8 +6,9 @@
 
 use super::Cache;
 use crate::barn::BarnError;
-use crate::host::{Host, Step};
+use crate::host::{Event, Host, Step};
 use crate::sheaf::{Sheaf, missing};
+use crate::slabs::Slabs;
 use crate::slots::{CpuSlots, Place, Refused, Side, When};
 use crate::source::Wait;
 use crate::stats::StatItem;
@@ -46,7 +47,8 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         let shared = &self.slabs.nodes[node];
         if let Ok(mut full) = shared.barn.get_full(context, wait) {
             self.slabs.host.step(Step::BarnInHand);
-            shared.stats.add(StatItem::BarnGet, 1);
+            Slabs::<H, NODES>::tally(&shared.stats, StatItem::BarnGet, 1);
+            self.slabs.host.event(Event::SheafIn(full.len(config.capacity)));
             // SAFETY: in hand, ours.
             if let Some(object) = unsafe { full.pop() } {
                 self.install(full, wait);
@@ -65,8 +67,16 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         let mut sheaf = self.empty_sheaf(node, Wait::Yes)?;
         // SAFETY: in hand, ours; `alloc_batch` writes as many objects as it says.
         let object = unsafe {
-            let count = self.slabs.alloc_batch(sheaf.room(), node, Wait::Yes);
-            self.slabs.nodes[node].stats.add(StatItem::SheafRefill, count);
+            let mut room = sheaf.room();
+            let refill = self.slabs.config().spec.refill;
+            if (1..room.len()).contains(&refill) {
+                room = &mut room[..refill];
+            }
+            let count = self.slabs.alloc_batch(room, node, Wait::Yes);
+            // The last one leaves first: users get objects in the order in which the slab gave them.
+            room[..count].reverse();
+            Slabs::<H, NODES>::tally(&self.slabs.nodes[node].stats, StatItem::SheafRefill, count);
+            self.slabs.host.event(Event::SheafIn(count));
             sheaf.grow(count);
             sheaf.pop()
         };
@@ -147,7 +157,7 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
             // SAFETY: in hand, ours, objects of this cache.
             unsafe { self.slabs.free_batch(sheaf.objects(capacity), wait) };
             sheaf.clear(capacity);
-            self.slabs.nodes[0].stats.add(StatItem::SheafFlush, count);
+            Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::SheafFlush, count);
         }
     }
 
@@ -155,8 +165,12 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
     #[cold]
     pub(crate) fn alloc_direct(&self, wait: Wait) -> Option<NonNull<u8>> {
         let node = self.slabs.local_node();
-        self.slabs.nodes[node].stats.add(StatItem::AllocSlowpath, 1);
-        self.slabs.alloc_one(node, wait)
+        Slabs::<H, NODES>::tally(&self.slabs.nodes[node].stats, StatItem::AllocSlowpath, 1);
+        let object = self.slabs.alloc_one(node, wait);
+        if object.is_some() {
+            self.slabs.host.event(Event::Alloc);
+        }
+        object
     }
 
     /// One object to the slabs.
@@ -166,7 +180,8 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
     /// As for [`free`](Self::free).
     #[cold]
     pub(crate) unsafe fn free_direct(&self, object: NonNull<u8>, wait: Wait) {
-        self.slabs.nodes[self.slabs.local_node()].stats.add(StatItem::FreeSlowpath, 1);
+        Slabs::<H, NODES>::tally(&self.slabs.nodes[self.slabs.local_node()].stats, StatItem::FreeSlowpath, 1);
+        self.slabs.host.event(Event::Free);
         // SAFETY: as the caller promises.
         unsafe { self.slabs.free_one(object, wait) };
     }
@@ -210,6 +225,7 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 if let Ok(mut spare) = slots.exchange(slot, Place::Spare, When::Full, missing())
                     && !spare.is_missing()
                 {
+                    self.slabs.host.event(Event::SheafOut(spare.len(config.capacity)));
                     self.flush_objects(&mut spare, wait);
                     in_hand = Some(spare);
                 }
@@ -243,11 +259,12 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         }
         let node = self.slabs.local_node();
         let shared = &self.slabs.nodes[node];
+        self.slabs.host.event(Event::SheafOut(sheaf.len(config.capacity)));
         match shared.barn.put(self.slabs.host.context(), wait, sheaf, config.spec.barn_limit) {
-            Ok(()) => shared.stats.add(StatItem::BarnPut, 1),
+            Ok(()) => Slabs::<H, NODES>::tally(&shared.stats, StatItem::BarnPut, 1),
             Err(error) => {
                 if error == BarnError::TooMany {
-                    shared.stats.add(StatItem::BarnPutFail, 1);
+                    Slabs::<H, NODES>::tally(&shared.stats, StatItem::BarnPutFail, 1);
                 }
                 self.flush_objects(&mut sheaf, wait);
                 self.put_empty(sheaf, wait);

@@ -19,7 +19,7 @@ use crate::sync::Ordering;
 use core::ptr::NonNull;
 
 /// How many objects of other slabs a group may skip before it is closed.
-const LOOKAHEAD: usize = 3;
+pub(super) const LOOKAHEAD: usize = 3;
 
 /// A chain of objects of one slab: `head` links to the next and so on to `tail`, whose link is not set yet.
 #[derive(Clone, Copy)]
@@ -87,6 +87,10 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 unsafe { self.free_one(object, wait) };
             }
             return;
+        }
+        if self.config().apart {
+            // SAFETY: as the caller promises.
+            return unsafe { self.free_batch_apart(objects, wait) };
         }
         let mut end = objects.len();
         while end > 0 {
@@ -196,7 +200,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 self.discard_chain(&mut discard, node, wait);
                 return;
             }
-            shared.stats.add(StatItem::CmpxchgDoubleFail, 1);
+            Self::tally(&shared.stats, StatItem::CmpxchgDoubleFail, 1);
         }
     }
 
@@ -226,7 +230,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     held.lists().partial.remove(slab);
                     descriptor.set_flags(descriptor.flags() & !PARTIAL);
                     held.publish_len();
-                    shared.stats.add_locked(StatItem::FreeRemovePartial, 1);
+                    Self::tally_locked(&shared.stats, StatItem::FreeRemovePartial, 1);
                     return true;
                 }
                 // Full until now and all of it came back at once. If it is detached instead, it is its owner's.
@@ -236,7 +240,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 held.lists().partial.push_back(slab);
                 descriptor.set_flags(descriptor.flags() | PARTIAL);
                 held.publish_len();
-                shared.stats.add_locked(StatItem::FreeAddPartial, 1);
+                Self::tally_locked(&shared.stats, StatItem::FreeAddPartial, 1);
             }
         }
         false
@@ -271,7 +275,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             // SAFETY: `Discard` holds empty slabs that nobody else reaches.
             unsafe {
                 slab.as_ref().unmake(self.config().layout.red_left);
-                self.nodes[node].stats.add(StatItem::FreeSlab, 1);
+                Self::tally(&self.nodes[node].stats, StatItem::FreeSlab, 1);
                 self.host.source().free_slab(slab, wait);
             }
         }
@@ -303,7 +307,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             }
             object = next;
         }
-        self.nodes[0].stats.add(StatItem::FreeDeferred, chain.count);
+        Self::tally(&self.nodes[0].stats, StatItem::FreeDeferred, chain.count);
     }
 
     #[inline]

@@ -21,17 +21,21 @@
 //! [`FreePointer::Apart`]: crate::FreePointer::Apart
 #![expect(unsafe_code, reason = "reads and writes links of raw objects")]
 
-use super::Slabs;
+use super::{Chain, Slabs};
 use crate::host::{Corruption, Host};
 use crate::slab::Slab;
-use crate::source::PageSource;
+use crate::source::{PageSource, Wait};
 use crate::word::NONE;
+use core::ptr::NonNull;
 
 /// On no free list.
 const TAKEN: u16 = 0;
 
 /// What a stored link of an object that should be free decodes to if it is not: no object's index.
 const BROKEN: u16 = NONE - 1;
+
+/// Bits for the objects of a slab, 64 each: slabs with more objects are never idle in parts.
+const IDLE_WORDS: usize = 128;
 
 const fn encode(next: u16) -> u16 {
     if next == NONE { NONE } else { next + 1 }
@@ -140,6 +144,81 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         }
     }
 
+    /// Whether `object` lies on its slab's free list, for caches that keep their links apart: exact while nobody frees or
+    /// allocates it, a guess otherwise. `false` for what is no object of the cache.
+    pub fn is_free(&self, object: *const u8) -> bool {
+        let Some(slab) = NonNull::new(self.host.source().slab_of(object)) else { return false };
+        // SAFETY: descriptors are live for ever; the index of an object is below the capacity.
+        unsafe {
+            let slab = slab.as_ref();
+            self.config().apart
+                && slab.owner() == self.id()
+                && slab.is_object(object, slab.word())
+                && self.link(slab, slab.index(object)).read_volatile() != TAKEN
+        }
+    }
+
+    /// Calls `visit` with the start and length in bytes of each stretch of whole blocks of `1 << shift` bytes that lies
+    /// in the run of a slab of the partial lists and holds no byte of an object in use, for caches that keep their links
+    /// apart. Nothing of the allocator is in such memory, and nobody gets an object of that slab during the call: the
+    /// host may drop its contents. `visit` answers whether to go on with the slab.
+    pub fn for_each_idle(&self, shift: u32, mut visit: impl FnMut(*mut u8, usize) -> bool) {
+        if !self.config().apart {
+            return;
+        }
+        self.for_each_partial(|_, slab| {
+            // SAFETY: a live slab of this cache, under its list lock.
+            unsafe { self.visit_idle(slab.as_ref(), shift, &mut visit) };
+        });
+    }
+
+    /// [`for_each_idle`](Self::for_each_idle) for one slab.
+    ///
+    /// An object whose link is not `TAKEN` was given up by its user. It is on the free list for good (under this lock), or
+    /// on its way there; or a context that cannot take the lock takes the claim back and links the object through its
+    /// memory. So a count of such objects that is not the length of the list means: leave this slab alone. Objects that
+    /// are claimed after the count are in use here.
+    ///
+    /// # Safety
+    ///
+    /// The slab is on a partial list whose lock is held.
+    unsafe fn visit_idle(&self, slab: &Slab, shift: u32, visit: &mut impl FnMut(*mut u8, usize) -> bool) {
+        let word = slab.word();
+        let (objects, size) = (word.objects(), slab.size());
+        let mut idle = [0u64; IDLE_WORDS];
+        if objects > IDLE_WORDS * 64 {
+            return;
+        }
+        let mut count = 0;
+        for index in 0..objects {
+            // SAFETY: below the number of objects.
+            if unsafe { self.link(slab, index).read_volatile() } != TAKEN {
+                idle[index / 64] |= 1 << (index % 64);
+                count += 1;
+            }
+        }
+        if count != word.free() || slab.word() != word {
+            return;
+        }
+        let block = 1usize << shift;
+        let bytes = slab.capacity() * size;
+        let is_idle = |at: usize| {
+            let last = ((at + block - 1) / size).min(slab.capacity() - 1);
+            (at / size..=last).all(|index| index >= objects || idle[index / 64] & (1 << (index % 64)) != 0)
+        };
+        let mut at = slab.base().addr().wrapping_neg() & (block - 1);
+        while at + block <= bytes {
+            let start = at;
+            while at + block <= bytes && is_idle(at) {
+                at += block;
+            }
+            if at > start && !visit(slab.base().wrapping_add(start), at - start) {
+                return;
+            }
+            at += block;
+        }
+    }
+
     /// [`grab`](Self::grab) for links apart: walks indices, and marks what it took once the exchange has succeeded.
     pub(crate) fn grab_apart(&self, slab: &Slab, out: &mut [*mut u8]) -> usize {
         let (links, capacity) = (self.host.source().links(slab), slab.capacity());
@@ -147,16 +226,15 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         loop {
             let listed = word.free().min(out.len());
             let mut index = word.head();
+            // Indices first: what the objects' links say must stay until the exchange has succeeded.
             for place in &mut out[..listed] {
                 if usize::from(index) >= word.objects() {
                     return self
                         .corrupt_list(slab, slab.base().wrapping_add(usize::from(index) * slab.size()));
                 }
+                *place = core::ptr::without_provenance_mut(usize::from(index));
                 // SAFETY: below the number of objects; the slab is exclusive (Invariant 2).
-                unsafe {
-                    *place = slab.object(usize::from(index));
-                    index = decode(links.add(usize::from(index)).read_volatile());
-                }
+                index = decode(unsafe { links.add(usize::from(index)).read_volatile() });
             }
             if index != NONE && usize::from(index) >= word.objects() {
                 return self.corrupt_list(slab, slab.base().wrapping_add(usize::from(index) * slab.size()));
@@ -170,24 +248,88 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             self.host.step(crate::host::Step::GrabRead);
             let old = word;
             if slab.try_change(&mut word, old.cut(cut).take(index, count)) {
-                let mut taken = usize::from(old.head());
-                for _ in 0..listed {
-                    // SAFETY: the objects that were walked above: others push on top of the list, never into it.
-                    unsafe {
-                        let link = links.add(taken);
-                        taken = usize::from(decode(link.read_volatile()));
-                        link.write_volatile(TAKEN);
-                    }
-                }
+                let (base, size) = (slab.base(), slab.size());
                 for (offset, place) in out[listed..count].iter_mut().enumerate() {
-                    // SAFETY: new objects, below the capacity, ours.
+                    *place = core::ptr::without_provenance_mut(first + offset);
+                }
+                for place in &mut out[..count] {
+                    let index = place.addr();
+                    // SAFETY: objects that were free on the exclusive slab, or new ones below the capacity: ours since
+                    // the exchange.
                     unsafe {
-                        links.add(first + offset).write_volatile(TAKEN);
-                        *place = slab.object(first + offset);
+                        links.add(index).write_volatile(TAKEN);
+                        *place = base.add(index * size);
                     }
                 }
                 self.construct(&out[listed..count]);
                 return count;
+            }
+        }
+    }
+
+    /// [`free_batch`](Self::free_batch) for links apart: an object is checked, claimed and linked by its index alone.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(super) unsafe fn free_batch_apart(&self, objects: &mut [*mut u8], wait: Wait) {
+        let mut end = objects.len();
+        while end > 0 {
+            end -= 1;
+            let Some(last) = NonNull::new(objects[end]) else { continue };
+            let Some(slab) = self.slab_of(last.as_ptr()) else { continue };
+            // SAFETY: the slab of a live object is live.
+            let descriptor = unsafe { slab.as_ref() };
+            let word = descriptor.word();
+            let links = self.host.source().links(descriptor);
+            let index_of = descriptor.indexer(word);
+            let Some(tail) = index_of(last.as_ptr()) else {
+                self.host.corrupted(Corruption::NotAnObject, self.name(), last.as_ptr());
+                continue;
+            };
+            // SAFETY: an object of this slab.
+            if !unsafe { self.claim(descriptor, last.as_ptr()) } {
+                continue;
+            }
+            let (mut head, mut count) = (tail, 1);
+            let mut lookahead = super::free::LOOKAHEAD;
+            let mut seen = end;
+            // One above the highest object that was skipped: all above it is gone.
+            let mut rest = 0;
+            while seen > 0 {
+                seen -= 1;
+                let other = objects[seen];
+                let Some(index) = index_of(other) else {
+                    if !other.is_null() {
+                        rest = rest.max(seen + 1);
+                        lookahead -= 1;
+                        if lookahead == 0 {
+                            break;
+                        }
+                    }
+                    continue;
+                };
+                if rest != 0 {
+                    // It will be passed once more.
+                    objects[seen] = core::ptr::null_mut();
+                }
+                // SAFETY: the index of an object that the caller gives up.
+                unsafe {
+                    let link = links.add(index);
+                    if link.read_volatile() != TAKEN {
+                        self.host.corrupted(Corruption::DoubleFree, self.name(), other);
+                        continue;
+                    }
+                    link.write_volatile(encode(head as u16));
+                }
+                head = index;
+                count += 1;
+            }
+            end = rest;
+            // SAFETY: a chain of objects of that slab that the caller gives up.
+            unsafe {
+                let head = NonNull::new_unchecked(descriptor.object(head));
+                self.free_chain(slab, Chain { head, tail: last, count }, wait);
             }
         }
     }

@@ -245,6 +245,11 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         reported
     }
 
+    /// The locks of the layer, list and barn, node by node: for hosts that must know whether a thread holds one.
+    pub fn locks(&self) -> impl Iterator<Item = &H::Lock> {
+        self.nodes.iter().flat_map(Node::locks)
+    }
+
     /// Takes every lock of the layer, in the fixed order node by node, list before barn: call it before a fork, after the
     /// front end's own locks and before the source's. `false`, with no lock taken, if this context holds one of them
     /// already (a fork from a signal handler): the child must then not use the cache.

@@ -34,7 +34,7 @@ use crate::slab::{PARTIAL, Run, Shape, Slab};
 use crate::slots::CpuSlots;
 use crate::source::{PageSource, Wait};
 use crate::spec::{CacheFlags, CacheSpec, FreePointer};
-use crate::stats::StatItem;
+use crate::stats::{StatItem, Stats};
 use crate::sync::{AtomicPtr, Ordering, Tunable, const_fn};
 use crate::word::NONE;
 use core::cell::UnsafeCell;
@@ -256,6 +256,22 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         core::ptr::from_ref(self).cast()
     }
 
+    /// Counts, if the host wants statistics.
+    #[inline(always)]
+    pub(crate) fn tally(stats: &Stats, item: StatItem, n: usize) {
+        if H::STATS {
+            stats.add(item, n);
+        }
+    }
+
+    /// [`Stats::add_locked`], if the host wants statistics.
+    #[inline(always)]
+    pub(crate) fn tally_locked(stats: &Stats, item: StatItem, n: usize) {
+        if H::STATS {
+            stats.add_locked(item, n);
+        }
+    }
+
     /// The node of this CPU.
     #[inline]
     pub(crate) fn local_node(&self) -> usize {
@@ -368,7 +384,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             }
         }
         if got != 0 {
-            shared.stats.add_locked(StatItem::AllocFromPartial, 1);
+            Self::tally_locked(&shared.stats, StatItem::AllocFromPartial, 1);
         }
         drop(held);
         self.discard_chain(&mut discard, node, wait);
@@ -458,7 +474,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let smaller =
                 (order < layout.order).then(|| source.alloc_slab(order, align, node, wait)).flatten();
             if smaller.is_some() {
-                self.nodes[node].stats.add(StatItem::OrderFallback, 1);
+                Self::tally(&self.nodes[node].stats, StatItem::OrderFallback, 1);
             }
             smaller
         })?;
@@ -486,7 +502,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         shared.nr_slabs.fetch_add(1, Ordering::Relaxed);
         // ORDERING: Relaxed, as above.
         shared.total_objects.fetch_add(capacity, Ordering::Relaxed);
-        shared.stats.add(StatItem::AllocSlab, 1);
+        Self::tally(&shared.stats, StatItem::AllocSlab, 1);
         Some(slab)
     }
 

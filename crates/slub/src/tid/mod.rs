@@ -209,7 +209,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
             if self.exchange(&seen, head, next) {
                 return Some(object);
             }
-            self.slabs.nodes[0].stats.add(StatItem::CmpxchgDoubleCpuFail, 1);
+            Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CmpxchgDoubleCpuFail, 1);
         }
     }
 
@@ -263,7 +263,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
             if self.exchange(&seen, head, object.as_ptr()) {
                 return;
             }
-            self.slabs.nodes[0].stats.add(StatItem::CmpxchgDoubleCpuFail, 1);
+            Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CmpxchgDoubleCpuFail, 1);
         }
     }
 

@@ -5,9 +5,9 @@
 #![expect(unsafe_code, reason = "moves raw objects between lists")]
 
 use super::{Seen, TidCache, TidSlot, first_tid, tid_cpu};
-use crate::host::Host;
+use crate::host::{Event, Host};
 use crate::slab::{PARTIAL, Slab};
-use crate::slabs::{Chain, Discard};
+use crate::slabs::{Chain, Discard, Slabs};
 use crate::source::Wait;
 use crate::spec::CacheFlags;
 use crate::stats::StatItem;
@@ -25,7 +25,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     #[inline(never)]
     pub(super) fn alloc_slow(&self, wait: Wait) -> Option<NonNull<u8>> {
         let node = self.slabs.local_node();
-        self.slabs.nodes[node].stats.add(StatItem::AllocSlowpath, 1);
+        Slabs::<H, NODES>::tally(&self.slabs.nodes[node].stats, StatItem::AllocSlowpath, 1);
         if self.slabs.config().slow {
             return self.slabs.alloc_one(node, wait);
         }
@@ -34,12 +34,21 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
         let slot = &self.slots[cpu];
         // ORDERING: Acquire pairs with the Release below: the slot is as the last slow path left it.
         if !slot.busy.try_cmpxchg(&mut 0, 1, Ordering::Acquire) {
-            return self.slabs.alloc_one(node, wait);
+            return self.alloc_direct(node, wait);
         }
         let object = self.alloc_on(cpu, slot, node, wait);
         // ORDERING: Release pairs with the Acquire above.
         slot.busy.store(0, Ordering::Release);
-        object.or_else(|| self.slabs.alloc_one(node, wait))
+        object.or_else(|| self.alloc_direct(node, wait))
+    }
+
+    /// One object from the slabs.
+    fn alloc_direct(&self, node: usize, wait: Wait) -> Option<NonNull<u8>> {
+        let object = self.slabs.alloc_one(node, wait);
+        if object.is_some() {
+            self.slabs.host.event(Event::Alloc);
+        }
+        object
     }
 
     /// With the slot's slow path ours.
@@ -64,8 +73,9 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
             };
             // SAFETY: a live slab, frozen by us.
             let descriptor = unsafe { slab.as_ref() };
-            if let Some((head, rest)) = self.slabs.take_list(descriptor, CUT) {
-                self.slabs.nodes[node].stats.add(StatItem::AllocRefill, 1);
+            if let Some((head, rest, taken)) = self.slabs.take_list(descriptor, CUT) {
+                Slabs::<H, NODES>::tally(&self.slabs.nodes[node].stats, StatItem::AllocRefill, 1);
+                self.slabs.host.event(Event::SheafIn(taken));
                 self.load(cpu, slot, rest);
                 return Some(head);
             }
@@ -163,7 +173,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
         // ORDERING: Acquire and Release as in `alloc_slow`.
         if slot.busy.try_cmpxchg(&mut 0, 1, Ordering::Acquire) {
             self.detach(cpu, slot, Wait::Yes);
-            self.slabs.nodes[0].stats.add(StatItem::CpuslabFlush, 1);
+            Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CpuslabFlush, 1);
             // ORDERING: Release pairs with the Acquire above.
             slot.busy.store(0, Ordering::Release);
         }
@@ -177,21 +187,24 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn free_slow(&self, object: NonNull<u8>, wait: Wait) {
-        self.slabs.nodes[self.slabs.local_node()].stats.add(StatItem::FreeSlowpath, 1);
+        Slabs::<H, NODES>::tally(&self.slabs.nodes[self.slabs.local_node()].stats, StatItem::FreeSlowpath, 1);
+        self.slabs.host.event(Event::Free);
         // SAFETY: as the caller promises.
         unsafe { self.slabs.free_one(object, wait) };
     }
 }
 
 impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
-    /// All that is free in a frozen slab, as a chain: the first object and the rest. If nothing is, up to `cut` new ones.
-    fn take_list(&self, slab: &Slab, cut: usize) -> Option<(NonNull<u8>, *mut u8)> {
+    /// All that is free in a frozen slab, as a chain: the first object, the rest, and how many they are together. If
+    /// nothing is, up to `cut` new ones.
+    fn take_list(&self, slab: &Slab, cut: usize) -> Option<(NonNull<u8>, *mut u8, usize)> {
         let code = self.code();
         let mut word = slab.word();
         loop {
             let first = word.objects();
-            let (new, fresh) = if word.free() != 0 {
-                (word.take(crate::word::NONE, word.free()), 0)
+            let listed = word.free();
+            let (new, fresh) = if listed != 0 {
+                (word.take(crate::word::NONE, listed), 0)
             } else {
                 let fresh = slab.capacity().saturating_sub(first).min(cut);
                 if fresh == 0 {
@@ -206,7 +219,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
             if fresh == 0 {
                 let head = NonNull::new(head)?;
                 // SAFETY: the whole list is ours.
-                return Some((head, unsafe { code.next(head.as_ptr()) }));
+                return Some((head, unsafe { code.next(head.as_ptr()) }, listed));
             }
             let mut rest = null_mut();
             for index in (first..first + fresh).rev() {
@@ -217,7 +230,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
                         ctor(object);
                     }
                     if index == first {
-                        return NonNull::new(object).map(|object| (object, rest));
+                        return NonNull::new(object).map(|object| (object, rest, fresh));
                     }
                     code.set_next(object, rest);
                     rest = object;
@@ -243,7 +256,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
                 }
                 held.publish_len();
                 Self::freeze(slab);
-                self.nodes[node].stats.add_locked(StatItem::AllocFromPartial, 1);
+                Slabs::<H, NODES>::tally_locked(&self.nodes[node].stats, StatItem::AllocFromPartial, 1);
             }
             drop(held);
             self.discard_chain(&mut discard, node, wait);
@@ -285,7 +298,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
         while word.full(descriptor.capacity()) && !self.flags().contains(CacheFlags::STORE_USER) {
             let new = word.with_frozen(false);
             if descriptor.try_change(&mut word, new) {
-                stats.add(StatItem::DeactivateFull, 1);
+                Slabs::<H, NODES>::tally(stats, StatItem::DeactivateFull, 1);
                 return;
             }
         }
@@ -296,7 +309,7 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
         let mut discard = Discard::new();
         self.unfreeze(&mut held, slab, true, &mut discard);
         drop(held);
-        stats.add(StatItem::DeactivateToHead, 1);
+        Slabs::<H, NODES>::tally(stats, StatItem::DeactivateToHead, 1);
         self.discard_chain(&mut discard, node, wait);
     }
 }

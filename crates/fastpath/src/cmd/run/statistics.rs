@@ -75,6 +75,7 @@ const fn front(entry: &Entry) -> &'static str {
         Front::SheafRseq => "sheaf/rseq",
         Front::SheafTryLock => "sheaf/trylock",
         Front::Direct => "direct",
+        Front::Tid => "tid/locked",
         Front::Unknown => "unknown",
     }
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Runs one workload in this process, with the allocator that this program was built (or preloaded) with, and prints one line
-//! of JSON: cost per operation and memory. `peers/compare` starts it, interleaved with the others'.
+//! of JSON: cost per operation and memory. `peers/measure` starts it, interleaved with the others'.
 
 mod memory;
 #[expect(unsafe_code, reason = "calls the allocator as it is called: through pointers")]
@@ -72,7 +72,7 @@ fn mappings() -> f64 {
 }
 
 /// Asks the allocator to give memory back: ours, or whatever answers `malloc_trim`.
-#[expect(unsafe_code, reason = "malloc_trim of the C library")]
+#[cfg_attr(not(feature = "fastpath"), expect(unsafe_code, reason = "malloc_trim of the C library"))]
 fn trim() {
     core::cfg_select! {
         feature = "fastpath" => {

@@ -7,6 +7,10 @@
 //! instruction of the section, 34 the first one after its commit, 35 the abort handler, which arms it again. The
 //! signature before 35 reads as the operand of an `ud1`. Left out on purpose: `nomem` and `readonly` (the blocks
 //! write per-CPU memory), `preserves_flags` (they compare). `nostack` holds: nothing is pushed.
+//!
+//! Pop and push compute the slot's address apart from the accesses to it: processors that forward a store to a later load
+//! without delay do so only for addresses without an index. Pop commits with a read-modify-write of one instruction: it
+//! is interrupted before or after it, not within.
 
 use core::arch::asm;
 
@@ -46,12 +50,12 @@ pub(super) unsafe fn pop<const CLEAR: bool>(access: Access, class2: usize) -> *m
             "mov fs:[{area} + 8], {word}",
             "32: movsxd {block}, dword ptr fs:[{area} + 4]",
             "mov {block}, [{table} + {block} * 8]",
-            "mov {word}, [{block} + {class2} * 8]",
+            "lea {block}, [{block} + {class2} * 8]",
+            "mov {word}, [{block}]",
             "mov {object}, [{word}]",
             "test {object}, {object}",
             "je 34f",
-            "add {word}, -8",
-            "mov [{block} + {class2} * 8], {word}",
+            "add qword ptr [{block}], -8",
             "34:",
             section_tables!(),
             area = in(reg) access.rseq_offset,
@@ -83,12 +87,13 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
             "mov fs:[{area} + 8], {word}",
             "32: movsxd {block}, dword ptr fs:[{area} + 4]",
             "mov {block}, [{table} + {block} * 8]",
-            "mov {word}, [{block} + {class2} * 8]",
+            "lea {block}, [{block} + {class2} * 8]",
+            "mov {word}, [{block}]",
             "add {word}, 8",
             "test {word:e}, 511",
             "je 34f",
             "mov [{word}], {object}",
-            "mov [{block} + {class2} * 8], {word}",
+            "mov [{block}], {word}",
             "34:",
             section_tables!(),
             area = in(reg) access.rseq_offset,

@@ -19,7 +19,7 @@ use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
-use crate::{big, caches, cpu, debug, errno, fork, libc_symbols, limit, os, report, stats, tid};
+use crate::{big, caches, cpu, debug, errno, fork, libc_symbols, limit, os, profile, report, stats, tid};
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -63,7 +63,7 @@ pub(crate) fn reach() -> Reach {
 /// Whether slabs are entered in the fast map.
 #[inline]
 pub(crate) fn fast_map() -> bool {
-    MODE.load(Relaxed) == RSEQ && !stats::exact()
+    MODE.load(Relaxed) == RSEQ && !stats::exact() && !profile::on()
 }
 
 /// The front end as the statistics file names it.
@@ -105,6 +105,7 @@ pub(crate) fn set_up() -> bool {
         MODE.store(mode, Release);
         stats::attach();
         limit::set_up();
+        profile::set_up();
         fork::register();
         if fast_map() {
             // ORDERING: Release: opens the fast path last. Its readers are Relaxed: what they go on to read is
@@ -283,6 +284,9 @@ pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
     if block.0.is_null() && limit::on() && trim() {
         block = alloc_once(size, align);
     }
+    if profile::on() && !block.0.is_null() {
+        profile::allocated(block.0, size);
+    }
     block
 }
 
@@ -372,6 +376,9 @@ pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
     if stats::exact() {
         stats::count(word::EXACT_FREES, 1);
     }
+    if profile::on() {
+        profile::freed(address);
+    }
     match pagemap::record_at(address) {
         Record::Slab(record) if debug::on() => debug::free(record, address),
         Record::Slab(record) => {
@@ -440,6 +447,9 @@ pub(crate) unsafe fn realloc(pointer: *mut u8, size: usize, align: usize) -> *mu
         Record::Slab(_) if !debug::on() && size <= old && (size > old / 2 || old <= 128) => return pointer,
         Record::Big(record) if size > MAX_SMALL => {
             let resized = big::resize(record, address, size);
+            if !resized.is_null() {
+                profile::resized(address, resized, size);
+            }
             if !resized.is_null() && resized.addr().is_multiple_of(align) {
                 return resized;
             }
@@ -456,6 +466,9 @@ pub(crate) unsafe fn realloc(pointer: *mut u8, size: usize, align: usize) -> *mu
     } else {
         core::ptr::null_mut()
     };
+    if profile::on() && !new.is_null() {
+        profile::allocated(new, size);
+    }
     let new = if new.is_null() { alloc_any(size, align).0 } else { new };
     if new.is_null() {
         return new;

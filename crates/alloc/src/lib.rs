@@ -53,6 +53,8 @@ mod os;
 mod pagemap;
 #[expect(unsafe_code, reason = "raw memory")]
 mod pages;
+#[expect(unsafe_code, reason = "raw memory, and calls the C library by address")]
+pub mod profile;
 #[expect(unsafe_code, reason = "writes to standard error")]
 mod report;
 #[expect(unsafe_code, reason = "reads the C library's environment")]

@@ -46,6 +46,10 @@ void fastpath_stats(struct fastpath_stats *stats);
 /* Gives free memory back to the system, out of the CPUs' sheaves too; 1 if there was any. */
 int fastpath_trim(void);
 
+/* Writes the heap profile so far to a file, in pprof's format. 0, or -1 and EINVAL: the program was started without
+ * FASTPATH_PROFILE, or the file cannot be written. May be called in a signal handler. */
+int fastpath_profile_write(const char *path);
+
 /* The version of the library that runs, such as "0.1.0". */
 const char *fastpath_version(void);
 

@@ -142,6 +142,21 @@ pub extern "C" fn fastpath_trim() -> c_int {
     c_int::from(raw::trim())
 }
 
+/// `fastpath.h`: writes the heap profile so far to a file; 0, or -1 with `errno`.
+///
+/// # Safety
+///
+/// `path` is a text that ends in a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fastpath_profile_write(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    if !path.is_null() && fastpath_alloc::profile::write(unsafe { core::ffi::CStr::from_ptr(path) }) {
+        return 0;
+    }
+    errno::set(errno::EINVAL);
+    -1
+}
+
 /// `fastpath.h`: the statistics, in a structure that only grows.
 #[repr(C)]
 pub struct FastpathStats {

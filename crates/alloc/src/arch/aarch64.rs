@@ -32,3 +32,8 @@ macro_rules! weak {
     }};
 }
 pub(crate) use weak;
+
+/// Stacks are not unwound here yet.
+pub(crate) fn registers() -> Option<[usize; 17]> {
+    None
+}

@@ -12,7 +12,7 @@
 )]
 mod machine;
 
-pub(crate) use machine::{thread_pointer, weak};
+pub(crate) use machine::{registers, thread_pointer, weak};
 
 /// Defines a function that returns the address of the C library's symbol of the same name, or null.
 macro_rules! weak_symbols {

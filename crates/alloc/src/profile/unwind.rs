@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The fastpath developers
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Who called: return addresses of this thread's stack, without memory from anywhere and without a lock.
+//!
+//! Modules are found by `_dl_find_object`, which glibc 2.35 and later document as safe in signal handlers. Their `.eh_frame` is
+//! read by `gimli` with its storage on the stack. Code without such tables (a just-in-time compiler's) is taken to keep
+//! frame pointers; what they point to is read by `process_vm_readv`, which refuses a bad address instead of failing.
+
+use core::ffi::c_void;
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Pointer, Register,
+    RegisterRule, UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow,
+};
+
+use crate::arch;
+use crate::libc_symbols;
+
+/// The most callers that are kept.
+pub(crate) const DEPTH: usize = 62;
+
+const FRAME_POINTER: usize = 6;
+const STACK_POINTER: usize = 7;
+const INSTRUCTION: usize = 16;
+
+struct OnStack;
+
+impl UnwindContextStorage<usize> for OnStack {
+    type Rules = [(Register, RegisterRule<usize>); 18];
+    type Stack = [UnwindTableRow<usize, Self>; 4];
+}
+
+/// As `struct dl_find_object` in glibc's `dlfcn.h`, on x86-64 and AArch64.
+#[repr(C)]
+#[derive(Default)]
+struct Found {
+    flags: u64,
+    start: usize,
+    end: usize,
+    link_map: usize,
+    eh_frame_hdr: usize,
+    reserved: [u64; 7],
+}
+
+/// The module of an address.
+fn find(address: usize) -> Option<Found> {
+    let function = libc_symbols::_dl_find_object();
+    if function.is_null() {
+        return None;
+    }
+    let mut found = Found::default();
+    // SAFETY: the C library's function of that name has this type, and fills the structure in if it returns 0.
+    let result = unsafe {
+        let function: extern "C" fn(*mut c_void, *mut Found) -> i32 = core::mem::transmute(function);
+        function(address as *mut c_void, &raw mut found)
+    };
+    (result == 0 && found.eh_frame_hdr != 0).then_some(found)
+}
+
+/// Reads two words at a frame pointer that may be anything.
+fn read_pair(address: usize) -> Option<[usize; 2]> {
+    let function = libc_symbols::process_vm_readv();
+    if function.is_null() || !address.is_multiple_of(8) {
+        return None;
+    }
+    let mut pair = [0usize; 2];
+    let local = [pair.as_mut_ptr().addr(), 16];
+    let remote = [address, 16];
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: the C library's function of that name has this type; it writes at most 16 bytes to `pair`.
+    let got = unsafe {
+        type Readv = extern "C" fn(i32, *const [usize; 2], usize, *const [usize; 2], usize, usize) -> isize;
+        let function: Readv = core::mem::transmute(function);
+        function(pid, &raw const local, 1, &raw const remote, 1, 0)
+    };
+    // The array was written behind the compiler's back.
+    (got == 16).then(|| core::hint::black_box(pair))
+}
+
+/// Steps to the caller by the module's tables; `None` at the end of the stack, or if they do not tell.
+fn step(
+    module: &Found,
+    registers: &mut [usize; 17],
+    context: &mut UnwindContext<usize, OnStack>,
+    address: usize,
+) -> Option<()> {
+    let slice = |from: usize| {
+        // SAFETY: the tables lie in the module, which stays loaded while its code is on this stack; only what they
+        // refer to is read.
+        let bytes =
+            unsafe { core::slice::from_raw_parts(from as *const u8, module.end.saturating_sub(from)) };
+        EndianSlice::new(bytes, LittleEndian)
+    };
+    let mut bases = BaseAddresses::default().set_eh_frame_hdr(module.eh_frame_hdr as u64);
+    let header = EhFrameHdr::from(slice(module.eh_frame_hdr)).parse(&bases, 8).ok()?;
+    let Pointer::Direct(frames) = header.eh_frame_ptr() else { return None };
+    bases = bases.set_eh_frame(frames);
+    let section = EhFrame::from(slice(frames as usize));
+    let get = |section: &EhFrame<_>, bases: &BaseAddresses, offset: EhFrameOffset<usize>| {
+        section.cie_from_offset(bases, offset)
+    };
+    let row = header.table()?.unwind_info_for_address(&section, &bases, context, address as u64, get).ok()?;
+    let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else { return None };
+    let cfa = registers.get(usize::from(register.0))?.wrapping_add(*offset as usize);
+    if cfa <= registers[STACK_POINTER] || !cfa.is_multiple_of(8) {
+        return None;
+    }
+    let before = *registers;
+    for (number, value) in registers.iter_mut().enumerate() {
+        let rule = row.register(Register(number as u16));
+        match rule {
+            // SAFETY: the tables say that the caller's register was saved there, in a frame of this thread's stack.
+            Some(RegisterRule::Offset(at)) => unsafe {
+                *value = (cfa.wrapping_add(at as usize) as *const usize).read_unaligned();
+            },
+            Some(RegisterRule::ValOffset(at)) => *value = cfa.wrapping_add(at as usize),
+            Some(RegisterRule::Register(from)) => *value = *before.get(usize::from(from.0))?,
+            Some(RegisterRule::Undefined) | None if number == INSTRUCTION => return None,
+            Some(RegisterRule::Expression(_) | RegisterRule::ValExpression(_)) => return None,
+            _ => {}
+        }
+    }
+    registers[STACK_POINTER] = cfa;
+    Some(())
+}
+
+/// Steps to the caller by the frame pointer, in code that has no tables.
+fn by_frame_pointer(registers: &mut [usize; 17]) -> Option<()> {
+    let frame = registers[FRAME_POINTER];
+    if frame <= registers[STACK_POINTER] {
+        return None;
+    }
+    let [next, ip] = read_pair(frame)?;
+    registers[FRAME_POINTER] = next;
+    registers[STACK_POINTER] = frame + 16;
+    registers[INSTRUCTION] = ip;
+    Some(())
+}
+
+/// Fills in the addresses of the calls that led here, innermost first, and returns how many. The allocator's own are
+/// left out if it is a module of its own.
+#[inline(never)]
+pub(crate) fn callers(out: &mut [usize; DEPTH]) -> usize {
+    let Some(mut registers) = arch::registers() else { return 0 };
+    let mut context = UnwindContext::<usize, OnStack>::new_in();
+    let own = find(registers[INSTRUCTION]).map_or((0, 0), |module| (module.start, module.end));
+    let (mut count, mut skipped) = (0, 0);
+    // The first address is one of ours, not that of a return.
+    let mut address = registers[INSTRUCTION];
+    for _ in 0..2 * DEPTH {
+        let stepped = if let Some(module) = find(address) {
+            step(&module, &mut registers, &mut context, address).is_some()
+        } else {
+            by_frame_pointer(&mut registers).is_some()
+        };
+        if !stepped || registers[INSTRUCTION] < 4096 {
+            break;
+        }
+        // The call lies before the address it returns to.
+        address = registers[INSTRUCTION] - 1;
+        if count < DEPTH {
+            out[count] = address;
+            count += 1;
+        }
+        if count - skipped == 1 && (own.0..own.1).contains(&address) {
+            skipped = count;
+        }
+        if count == DEPTH {
+            break;
+        }
+    }
+    if skipped < count {
+        out.copy_within(skipped..count, 0);
+        return count - skipped;
+    }
+    count
+}

@@ -48,6 +48,16 @@ pub(crate) enum Command {
     },
     /// Show what this machine supports and which backend each part uses
     Info(InfoArgs),
+    /// Show a heap profile: a table, folded stacks, a flame graph
+    Prof(ProfArgs),
+    /// Print the manual page
+    Man,
+    /// Print a shell's completions
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -180,6 +190,50 @@ pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The figures of a heap profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Figure {
+    /// Bytes that are in use
+    LiveBytes,
+    /// Blocks that are in use
+    LiveBlocks,
+    /// Bytes allocated since the start, freed or not
+    Bytes,
+    /// Blocks allocated since the start, freed or not
+    Blocks,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A program that runs on fastpath writes a profile at its end if FASTPATH_PROFILE names a file; %p in the name
+is the process. The file is in pprof's format, so `go tool pprof FILE` reads it too.
+
+Examples:
+  FASTPATH_PROFILE=heap.pb.gz fastpath run -- ./server
+  fastpath prof heap.pb.gz --html heap.html
+  fastpath prof heap.pb.gz --by bytes --top 40
+  fastpath prof heap.pb.gz --folded | less"
+)]
+pub(crate) struct ProfArgs {
+    /// The profile
+    pub(crate) file: PathBuf,
+    /// The figure to show
+    #[arg(long, value_enum, default_value = "live-bytes")]
+    pub(crate) by: Figure,
+    /// Lines of the table
+    #[arg(long, value_name = "N", default_value = "25")]
+    pub(crate) top: usize,
+    /// Print one line per stack instead of the table: functions from the outermost, then the figure
+    #[arg(long)]
+    pub(crate) folded: bool,
+    /// Write a page with a flame graph to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the flame graph alone to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 /// Reads the process's arguments. `--help` and `--version` print and end the process with status 0.

@@ -9,6 +9,7 @@ mod cmd;
 mod embed;
 mod facts;
 mod failure;
+mod heap_profile;
 mod library;
 mod system;
 mod terminal;

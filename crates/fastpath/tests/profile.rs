@@ -83,3 +83,111 @@ fn signals_and_threads_that_allocate_do_not_disturb_the_profile() {
     // Each process wrote its own file.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6);
 }
+
+fn fastpath(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fastpath")).args(arguments).env("COLUMNS", "200").output().unwrap()
+}
+
+/// The sum over all stacks of a profile in which `function` is the innermost one.
+fn folded(file: &str, by: &str, function: &str) -> u64 {
+    let output = fastpath(&["prof", file, "--folded", "--by", by]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .filter(|(stack, _)| stack.rsplit(';').next() == Some(function))
+        .map(|(stack, value)| {
+            assert!(stack.contains("main;"), "{stack}");
+            value.parse::<u64>().unwrap()
+        })
+        .sum()
+}
+
+#[test]
+fn sampled_sizes_are_right_within_five_per_cent() {
+    if cfg!(not(target_arch = "x86_64")) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+        return;
+    }
+    let Some(program) = program() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (front, interval) in
+        [("sheaf", "4096"), ("trylock", "4096"), ("direct", "4096"), ("tid", "4096"), ("sheaf", "1")]
+    {
+        let path = folder.path().join(format!("{front}-{interval}"));
+        let file = path.to_str().unwrap();
+        let settings = [
+            ("FASTPATH_PROFILE", file),
+            ("FASTPATH_PROFILE_INTERVAL", interval),
+            ("FASTPATH_PROFILE_SEED", "7"),
+            ("FASTPATH_FRONT", front),
+        ];
+        let text = String::from_utf8(run(&program, &[], &settings).stdout).unwrap();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (function, total, live) =
+                (words[0], words[1].parse::<f64>().unwrap(), words[2].parse::<f64>().unwrap());
+            let allowed = if interval == "1" { 0.0 } else { 0.05 };
+            for (by, truth) in
+                [("bytes", total), ("live-bytes", live)].into_iter().filter(|(_, truth)| *truth > 0.0)
+            {
+                let found = folded(file, by, function) as f64;
+                assert!(
+                    (found / truth - 1.0).abs() <= allowed,
+                    "{front} {interval} {function} {by}: {found} {truth}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_signal_has_the_profile_written_too() {
+    let Some(program) = program() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("heap.pb.gz");
+    let settings = [("FASTPATH_PROFILE", file.to_str().unwrap()), ("FASTPATH_PROFILE_SIGNAL", "12")];
+    run(&program, &["signal", "12"], &settings);
+    let output = fastpath(&["prof", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("site_small") && text.contains("sampled once in 524288 bytes"), "{text}");
+}
+
+#[test]
+fn the_page_is_whole_and_needs_nothing_else() {
+    let Some(program) = program() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    run(&program, &[], &[("FASTPATH_PROFILE", &at("heap"))]);
+    let output = fastpath(&["prof", &at("heap"), "--html", &at("page.html"), "--svg", &at("flame.svg")]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(at("page.html")).unwrap();
+    for part in ["<!DOCTYPE html>", "<svg", "site_large", "</svg>", "</html>"] {
+        assert!(page.contains(part), "{part}");
+    }
+    for fetched in ["src=", "@import", "href=\"http", "url(http"] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    let image = std::fs::read_to_string(at("flame.svg")).unwrap();
+    assert!(image.starts_with("<?xml") && image.contains("site_growing"));
+}
+
+#[test]
+fn a_file_that_is_no_profile_is_one_line_on_stderr() {
+    let output = fastpath(&["prof", "/etc/passwd"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{output:?}");
+}
+
+#[test]
+fn manual_and_completions_name_every_command() {
+    let manual = String::from_utf8(fastpath(&["man"]).stdout).unwrap();
+    let shells = ["bash", "zsh", "fish"]
+        .map(|shell| String::from_utf8(fastpath(&["completions", shell]).stdout).unwrap());
+    for command in ["run", "bench", "info", "prof", "completions"] {
+        assert!(manual.contains(&format!("COMMAND {command}")), "{command}");
+        assert!(shells.iter().all(|text| text.contains(command)), "{command}");
+    }
+    assert!(manual.starts_with(".ie") && manual.contains(".TH fastpath"), "{}", &manual[..200]);
+}

@@ -5,6 +5,8 @@
 
 mod bench;
 mod info;
+mod papers;
+mod prof;
 mod run;
 
 use std::process::ExitCode;
@@ -21,5 +23,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
             crate::bench::slab::serve(&allocator, &cpus).map(|()| ExitCode::SUCCESS)
         }
         Command::Info(args) => info::run(&args),
+        Command::Prof(args) => prof::run(&args),
+        Command::Man => papers::man(),
+        Command::Completions { shell } => papers::completions(shell),
     }
 }

@@ -48,6 +48,10 @@ pub enum Step {
     RefillInHand,
     /// The barn was asked and the answer is in hand.
     BarnInHand,
+    /// An empty slab is about to go back to the source; no lock is held.
+    Discard,
+    /// Tid front, alloc: the head was read, its next-pointer not yet.
+    TidHead,
     /// Tid front, alloc: the tid was read, the list head not yet.
     TidRead,
     /// Tid front, alloc: head and next are read, the exchange has not happened.

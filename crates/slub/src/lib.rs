@@ -5,6 +5,7 @@
 #![no_std]
 #![doc = include_str!("../README.md")]
 
+pub mod attributes;
 mod barn;
 mod cache;
 pub mod classes;
@@ -40,7 +41,7 @@ pub use lock::{RawLock, SpinLock};
 pub use pool::SheafPool;
 pub use region::StaticRegion;
 pub use sheaf::Sheaf;
-pub use sizing::{Layout, Sizing, min_partial, sheaf_capacity};
+pub use sizing::{Layout, Sizing, cpu_partial, min_partial, sheaf_capacity};
 pub use slab::Slab;
 pub use slabs::{Busy, Slabs};
 pub use slots::{CpuSlots, Place, Refused, Side, When};

@@ -4,6 +4,7 @@
 //! Caches made at run time, with merging: a request that an existing cache serves without waste becomes an alias of it.
 #![expect(unsafe_code, reason = "entries are configured under the table's lock")]
 
+use crate::attributes::AttributeError;
 use crate::cache::Cache;
 use crate::host::Host;
 use crate::lock::RawLock;
@@ -187,6 +188,35 @@ impl<H: Host, const N: usize> CacheTable<H, N> {
             Ok(())
         })
         .unwrap_or(Ok(()))
+    }
+
+    /// [`Cache::read_attribute`], with `aliases`.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn read_attribute(
+        &self,
+        cache: &Cache<H>,
+        name: &str,
+        out: &mut dyn core::fmt::Write,
+    ) -> Result<(), AttributeError> {
+        match name {
+            "aliases" => Ok(writeln!(out, "{}", self.aliases(cache))?),
+            _ => cache.read_attribute(name, out),
+        }
+    }
+
+    /// [`Cache::write_attribute`]; failures are not injected into a cache that somebody else uses too.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`AttributeError::Invalid`] for `failslab` of a cache with aliases.
+    pub fn write_attribute(&self, cache: &Cache<H>, name: &str, value: &str) -> Result<(), AttributeError> {
+        if name == "failslab" && self.aliases(cache) != 0 {
+            return Err(AttributeError::Invalid);
+        }
+        cache.write_attribute(name, value)
     }
 
     /// Creators of a cache of this table.

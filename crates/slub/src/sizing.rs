@@ -103,6 +103,22 @@ pub const fn min_partial(size: usize) -> usize {
     }
 }
 
+/// Free objects that slabs on a CPU's partial list may have: fewer of larger ones.
+///
+/// ```
+/// use fastpath_slub::cpu_partial;
+/// assert_eq!([8192, 1024, 256, 64].map(cpu_partial), [6, 24, 52, 120]);
+/// ```
+#[doc(alias = "set_cpu_partial")]
+pub const fn cpu_partial(size: usize) -> usize {
+    match size {
+        4096.. => 6,
+        1024.. => 24,
+        256.. => 52,
+        _ => 120,
+    }
+}
+
 /// The kernel's sheaf capacity for objects of `size` bytes: 60, less for larger objects, rounded up to what fills the
 /// sheaf's own allocation there (32 bytes of header); an explicit request wins if it is larger.
 ///

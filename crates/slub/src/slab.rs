@@ -7,6 +7,8 @@
     reason = "fields are shared under the slab word, the list lock, or before publication"
 )]
 
+#[cfg(not(loom))]
+use crate::cache::GraceHead;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, const_fn, fence};
 use crate::word::{NONE, SlabWord};
 use core::cell::UnsafeCell;
@@ -26,9 +28,10 @@ pub struct Slab {
     word: AtomicU64,
     /// First byte of the run; of object 0 while the slab layer has it.
     base: UnsafeCell<*mut u8>,
-    owner: AtomicPtr<()>,
+    // These three are a `GraceHead` while the slab waits for a grace period: `owner` is the head's cache then.
     pub(crate) next: UnsafeCell<*mut Slab>,
     pub(crate) prev: UnsafeCell<*mut Slab>,
+    owner: AtomicPtr<()>,
     shape: UnsafeCell<Shape>,
     run: UnsafeCell<Run>,
     /// Guarded by the list lock.
@@ -77,6 +80,14 @@ pub(crate) const DAMAGED: u8 = 2;
 
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = assert!(core::mem::size_of::<Slab>() == 64);
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    let head = size_of::<GraceHead>();
+    assert!(offset_of!(Slab, owner) + size_of::<*const ()>() - offset_of!(Slab, next) == head);
+    assert!(offset_of!(Slab, owner) - offset_of!(Slab, next) == GraceHead::CACHE);
+};
 
 // SAFETY: the table at the type says which rule guards each field; all fields are plain words.
 unsafe impl Send for Slab {}
@@ -306,6 +317,36 @@ impl Slab {
         }
         // ORDERING: Relaxed: the source publishes the run again under its own rules.
         self.owner.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// Turns list links and owner into the head of something that waits for a grace period. The owner stays the same.
+    ///
+    /// # Safety
+    ///
+    /// No object is in use, nobody else reaches the slab, and `owner` is the address of whatever `function` expects.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn wait_as(
+        slab: NonNull<Self>,
+        function: unsafe fn(NonNull<GraceHead>),
+    ) -> NonNull<GraceHead> {
+        // SAFETY: a live descriptor whose fields from `next` on have the layout of a head (checked above) and are ours.
+        unsafe {
+            let owner = slab.as_ref().owner();
+            let head = slab.byte_add(core::mem::offset_of!(Self, next)).cast::<GraceHead>();
+            head.write(GraceHead::new(function, owner));
+            head
+        }
+    }
+
+    /// The slab that waited as `head`.
+    ///
+    /// # Safety
+    ///
+    /// From [`wait_as`](Self::wait_as), and its wait is over.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn waited_as(head: NonNull<GraceHead>) -> NonNull<Self> {
+        // SAFETY: the head lies in the descriptor (caller).
+        unsafe { head.byte_sub(core::mem::offset_of!(Self, next)).cast() }
     }
 
     /// The flags.

@@ -28,7 +28,8 @@ impl CacheFlags {
     /// Failure injection applies (`A`).
     #[doc(alias = "SLAB_FAILSLAB")]
     pub const FAILSLAB: Self = Self(1 << 5);
-    /// A freed object stays of its type until a grace period has passed.
+    /// A freed object stays of its type until a grace period has passed: it may be allocated again at once, but its slab
+    /// goes back to the source only after one ([`Host::grace_period`](crate::Host::grace_period)).
     #[doc(alias = "SLAB_TYPESAFE_BY_RCU")]
     pub const TYPESAFE_BY_RCU: Self = Self(1 << 6);
     /// Never merged with another cache.

@@ -48,6 +48,10 @@ pub enum StatItem {
     DeactivateToTail,
     FreeFrozen,
     CmpxchgDoubleCpuFail,
+    CpuPartialAlloc,
+    CpuPartialFree,
+    CpuPartialNode,
+    CpuPartialDrain,
     /// Not the kernel's: frees that waited for a lock to become free.
     FreeDeferred,
 }
@@ -91,6 +95,10 @@ const NAMES: [&str; STAT_ITEMS] = [
     "deactivate_to_tail",
     "free_frozen",
     "cmpxchg_double_cpu_fail",
+    "cpu_partial_alloc",
+    "cpu_partial_free",
+    "cpu_partial_node",
+    "cpu_partial_drain",
     "free_deferred",
 ];
 
@@ -158,6 +166,10 @@ const ALL: [StatItem; STAT_ITEMS] = [
     S::DeactivateToTail,
     S::FreeFrozen,
     S::CmpxchgDoubleCpuFail,
+    S::CpuPartialAlloc,
+    S::CpuPartialFree,
+    S::CpuPartialNode,
+    S::CpuPartialDrain,
     S::FreeDeferred,
 ];
 
@@ -237,6 +249,8 @@ pub struct SlabInfo {
     pub partial_slabs: usize,
     /// Objects free in partial slabs; estimated if the list is longer than 10,000 slabs.
     pub free_in_partial: usize,
+    /// Objects that partial slabs hold, in use or free.
+    pub objects_in_partial: usize,
     /// Objects that lie in the sheaves of CPUs and barns, not in users' hands.
     pub in_sheaves: usize,
 }

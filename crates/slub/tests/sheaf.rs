@@ -10,12 +10,11 @@ mod support;
 
 use core::ptr::NonNull;
 use fastpath_slub::{
-    Cache, CacheSpec, Corruption, CpuSlots, GraceHead, GracePeriod, Host, RefillError, StatItem, Step,
-    sheaf_capacity,
+    Cache, CacheSpec, Corruption, CpuSlots, GracePeriod, Host, RefillError, StatItem, Step, sheaf_capacity,
 };
 use fastpath_testkit::{case, slub_suite as suite};
 use std::sync::Mutex;
-use support::{CPUS, SIZING, TestHost, at, leak, no_script, run_on, run_on_node, script_ran};
+use support::{CPUS, Grace, SIZING, TestHost, at, leak, no_script, run_on, run_on_node, script_ran};
 
 /// Makes a host with a world of its own.
 type World = fn() -> TestHost;
@@ -60,6 +59,7 @@ on_both! {
     a_refill_survives_moving_to_another_cpu
     prefilled_sheaves_keep_their_promise
     a_full_rcu_sheaf_is_one_callback
+    a_full_rcu_sheaf_is_handed_over_under_the_lock
     a_deferred_free_without_memory_waits_itself
     a_node_without_barn_works
     exact_statistics_take_the_slow_path_every_time
@@ -328,29 +328,6 @@ fn prefilled_sheaves_keep_their_promise(world: World) {
     case("K51", world().0.slots.name());
 }
 
-/// A grace period that ends when the test says so.
-#[derive(Default)]
-struct Grace {
-    waiting: Mutex<Vec<usize>>,
-    runs: Mutex<usize>,
-}
-
-// SAFETY: heads run in `barrier` only, and tests have no readers.
-unsafe impl GracePeriod for Grace {
-    unsafe fn defer(&self, head: NonNull<GraceHead>) {
-        self.waiting.lock().unwrap().push(head.as_ptr().expose_provenance());
-    }
-    fn barrier(&self) {
-        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
-        for head in waiting {
-            *self.runs.lock().unwrap() += 1;
-            let head = NonNull::new(core::ptr::with_exposed_provenance_mut(head)).unwrap();
-            // SAFETY: from `defer`, once; the test has no readers.
-            unsafe { GraceHead::run(head) };
-        }
-    }
-}
-
 fn a_full_rcu_sheaf_is_one_callback(world: World) {
     let host = world();
     let cache = cache(host, 64);
@@ -381,6 +358,28 @@ fn a_full_rcu_sheaf_is_one_callback(world: World) {
     assert_eq!(cache.stat(StatItem::FreeRcuSheaf), 67);
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0);
+    case("K52", world().0.slots.name());
+}
+
+/// A barrier that comes when a full sheaf has left the node but is not handed over would miss it: both happen under one lock.
+fn a_full_rcu_sheaf_is_handed_over_under_the_lock(world: World) {
+    let host = world();
+    let cache = cache(host, 64);
+    let grace = leak(Grace::default());
+    let looked = leak(std::sync::atomic::AtomicUsize::new(0));
+    let script = move || {
+        // Whoever holds the lock is told so; a barrier by anybody else waits for it.
+        assert!(!cache.fork_prepare(), "the node's barn is locked");
+        looked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    };
+    assert!(grace.at_defer.set(Box::new(script)).is_ok());
+    for object in (0..67).map(|_| alloc(cache)).collect::<Vec<_>>() {
+        // SAFETY: allocated above, no readers.
+        unsafe { cache.free_deferred(object, grace) };
+    }
+    cache.deferred_barrier(grace);
+    assert_eq!(looked.load(std::sync::atomic::Ordering::SeqCst), 2);
+    assert_eq!((cache.destroy(), host.pages()), (Ok(()), 0));
     case("K52", world().0.slots.name());
 }
 
@@ -496,7 +495,7 @@ fn frees_defer_while_the_list_lock_is_held_by_the_same_context(world: World) {
 fn producer_and_consumers_exchange_objects_across_cpus(world: World) {
     let host = world();
     let cache = cache(host, 64);
-    let total: usize = 200_000;
+    let total: usize = 10_000_000;
     let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<usize>>(16);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {

@@ -11,8 +11,8 @@ use core::ptr::{NonNull, null_mut};
 use fastpath_slub::classes::{KMALLOC_SIZES, KmallocClass, ZERO_SIZE_PTR, kmalloc_class};
 use fastpath_slub::merge::{CacheTable, CreateError};
 use fastpath_slub::{
-    Cache, CacheFlags, CacheSpec, Corruption, Kmalloc, Sizing, Slabs, StatItem, Step, TypedCache, Wait,
-    min_partial,
+    Cache, CacheFlags, CacheSpec, Corruption, GracePeriod, Kmalloc, Sizing, Slabs, StatItem, Step,
+    TypedCache, Wait, min_partial,
 };
 use fastpath_testkit::case;
 use support::{SIZING, TestHost, at, leak, script_ran};
@@ -512,4 +512,55 @@ fn locks_are_taken_for_a_fork_all_or_none() {
     }
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!((host.pages(), host.reports()), (0, vec![]));
+}
+
+#[test]
+fn slabs_are_counted_out_before_the_lock_is_given_back() {
+    // Whoever looks between the list change and the release of the memory finds numbers that fit.
+    let host = TestHost::new();
+    let slabs: &'static Slabs<TestHost> =
+        leak(Slabs::new(host, CacheSpec::new("test", 1024).min_partial(0), &SIZING));
+    let object = alloc(slabs);
+    at(Step::Discard, 0, || {
+        let info = slabs.info();
+        assert_eq!((info.num_slabs, info.num_objs, info.active_objs), (0, 0, 0));
+        assert_eq!(slabs.validate(), Ok(0));
+    });
+    free(slabs, object);
+    assert!(script_ran());
+    assert_eq!(host.pages(), 0);
+}
+
+#[test]
+fn slabs_of_type_stable_objects_wait_for_their_readers() {
+    for flags in [CacheFlags::TYPESAFE_BY_RCU, CacheFlags::TYPESAFE_BY_RCU.with(CacheFlags::RED_ZONE)] {
+        let host = TestHost::new();
+        let grace = leak(support::Grace::default());
+        assert!(host.0.grace.set(grace).is_ok());
+        let cache = leak(Cache::<TestHost>::new(host, CacheSpec::new("stable", 64).flags(flags), &SIZING));
+        let objects: Vec<_> = (0..300).map(|_| cache.alloc().expect("memory")).collect();
+        for &object in &objects {
+            // SAFETY: allocated above; then freed, while a reader may still look.
+            unsafe {
+                object.write_bytes(0x5c, 64);
+                cache.free(object);
+            }
+        }
+        assert!(!cache.shrink(), "no slab is the cache's any more");
+        let used = host.pages();
+        assert!(used >= 5, "but no page is the source's either: {used}");
+        assert!(!grace.waiting.lock().unwrap().is_empty());
+        for object in objects {
+            // SAFETY: the page is still there for readers.
+            unsafe { assert_eq!(object.read(), 0x5c) };
+        }
+        grace.barrier();
+        assert_eq!(host.pages(), 0);
+        // Destruction waits by itself: nothing refers to the cache afterwards.
+        let object = cache.alloc().expect("memory");
+        // SAFETY: allocated above.
+        unsafe { cache.free(object) };
+        assert_eq!(cache.destroy(), Ok(()));
+        assert_eq!((host.pages(), grace.waiting.lock().unwrap().len()), (0, 0));
+    }
 }

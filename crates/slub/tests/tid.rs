@@ -312,6 +312,82 @@ fn a_task_that_moves_never_pops_across_cpus() {
     on_every_backend!("K23", migration);
 }
 
+/// Between the read of the head and the read of its next-pointer the object is taken, and its page becomes something else.
+fn speculative<B: TidBackend + 'static>(host: TestHost, backend: B) {
+    let spec = CacheSpec::new("test", 64).min_partial(0);
+    let cache: &'static Tid<B> = leak(TidCache::new(host, backend, spec, &SIZING));
+    let first = alloc(cache);
+    free(cache, first);
+    let size = cache.slabs().layout().size;
+    at(Step::TidHead, 0, move || {
+        // An interrupt takes the CPU's slab away; it is empty, so its page goes back and is somebody else's now.
+        cache.shrink();
+        assert_eq!(host.pages(), 0);
+        for word in 0..size / 8 {
+            // SAFETY: a page of the region that nobody owns: the new owner's contents.
+            unsafe { first.cast::<usize>().add(word).write(0xdead_0000_0000_0001) };
+        }
+    });
+    let object = alloc(cache);
+    assert!(script_ran());
+    let next = alloc(cache);
+    assert_ne!(next.addr().get(), 0xdead_0000_0000_0001, "what was read there was dropped");
+    for object in [object, next] {
+        suite::mark(object, 64);
+        free(cache, object);
+    }
+    assert_eq!(cache.destroy(), Ok(()));
+    assert_eq!((host.pages(), host.reports()), (0, vec![]));
+}
+
+#[test]
+fn a_next_pointer_read_from_a_page_that_was_given_back_is_dropped() {
+    on_every_backend!("K20", speculative);
+}
+
+/// Full slabs that get an object back stay with the CPU, up to the limit; then all of them go to the node.
+fn partials<B: TidBackend + 'static>(host: TestHost, backend: B) {
+    let cache = cache(host, backend, 1024);
+    let capacity = cache.slabs().layout().objects;
+    assert_eq!((cache.cpu_partial(), capacity), (24, 16), "three slabs");
+    let stat = |item| cache.slabs().stat(item);
+    let mut groups: Vec<Vec<_>> = (0..8).map(|_| (0..capacity).map(|_| alloc(cache)).collect()).collect();
+    // No lock is needed for it: an interrupt while the list lock is held defers nothing.
+    assert!(cache.slabs().fork_prepare());
+    for group in &mut groups[..2] {
+        // SAFETY: allocated above.
+        unsafe { cache.free_nolock(group.pop().unwrap()) };
+    }
+    // SAFETY: prepared above.
+    unsafe { cache.slabs().fork_done() };
+    assert_eq!((stat(StatItem::FreeDeferred), stat(StatItem::CpuPartialFree)), (0, 2));
+    assert_eq!(cache.info().partial_slabs, 0, "not the node's");
+    free(cache, groups[2].pop().unwrap());
+    assert_eq!(cache.info().partial_slabs, 0);
+    free(cache, groups[3].pop().unwrap());
+    assert_eq!((cache.info().partial_slabs, stat(StatItem::CpuPartialDrain)), (4, 1), "one too many");
+    // The next ones are taken from the node several at once, and from the CPU's list without its lock.
+    cache.flush_cpu(0);
+    let taken: Vec<_> = (0..4).map(|_| alloc(cache)).collect();
+    assert_eq!(stat(StatItem::AllocFromPartial) + stat(StatItem::CpuPartialAlloc), 4);
+    assert!(stat(StatItem::CpuPartialAlloc) > 0 && stat(StatItem::CpuPartialNode) > 0);
+    // Without the list everything goes to the node at once.
+    cache.set_cpu_partial(0);
+    let drained = stat(StatItem::CpuPartialFree);
+    for object in groups.into_iter().flatten().chain(taken) {
+        free(cache, object);
+    }
+    assert_eq!(stat(StatItem::CpuPartialFree), drained);
+    assert_eq!(cache.slabs().validate(), Ok(0));
+    assert_eq!(cache.destroy(), Ok(()));
+    assert_eq!((host.pages(), host.reports()), (0, vec![]));
+}
+
+#[test]
+fn a_cpu_keeps_some_partial_slabs_to_itself() {
+    on_every_backend!("K25", partials);
+}
+
 #[test]
 fn producers_and_consumers_on_different_cpus() {
     fn exchange<B: TidBackend + Send + 'static>(host: TestHost, backend: B, total: usize) {
@@ -367,9 +443,11 @@ fn producers_and_consumers_on_different_cpus() {
         assert_eq!(cache.destroy(), Ok(()));
         assert_eq!(host.pages(), 0);
     }
-    exchange(TestHost::new(), locked(), 100_000);
+    // What it takes to show rare interleavings.
+    const TOTAL: usize = 10_000_000;
+    exchange(TestHost::new(), locked(), TOTAL);
     case("K24", "tid-locked");
-    exchange(TestHost::new(), irq_off(), 20_000);
+    exchange(TestHost::new(), irq_off(), TOTAL);
     case("K24", "tid-irq_off");
 }
 

@@ -24,6 +24,19 @@ pub struct GraceHead {
 }
 
 impl GraceHead {
+    /// Where the cache's address lies.
+    #[cfg(not(loom))]
+    pub(crate) const CACHE: usize = core::mem::offset_of!(Self, cache);
+
+    pub(crate) const fn new(function: unsafe fn(NonNull<Self>), cache: *const ()) -> Self {
+        Self { next: core::ptr::null_mut(), function, cache }
+    }
+
+    /// The cache it was made for.
+    pub(crate) const fn cache(&self) -> *const () {
+        self.cache
+    }
+
     /// To be called once, after the grace period.
     ///
     /// # Safety
@@ -152,11 +165,7 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
             let from = sheaf.objects(capacity).as_ptr();
             core::ptr::copy(from, words.add(SHEAF_FULL + 1 - len).as_ptr(), len);
             words.add(SHEAF_FULL - len).write(core::ptr::null_mut());
-            head.write(GraceHead {
-                next: core::ptr::null_mut(),
-                function: Self::after_grace,
-                cache: core::ptr::from_ref(self).cast(),
-            });
+            head.write(GraceHead::new(Self::after_grace, core::ptr::from_ref(self).cast()));
             grace.defer(head);
         }
     }

@@ -26,6 +26,7 @@ mod slow;
 pub use grace::{GraceHead, GracePeriod};
 pub use prefill::{PrefilledSheaf, RefillError};
 
+use crate::attributes::{self, AttributeError, FrontFacts};
 use crate::host::Host;
 use crate::sheaf::Sheaf;
 use crate::sizing::Sizing;
@@ -256,6 +257,61 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 carried.saturating_sub(self.slabs.stat(StatItem::FreeSlowpath))
             }
             item => self.slabs.stat(item),
+        }
+    }
+
+    /// Writes the value of an attribute of the cache, by the kernel's name ([`attributes`]).
+    ///
+    /// ```
+    /// # use fastpath_slub::{Cache, CacheSpec, Host, SheafPool, Sizing, SpinLock, StaticRegion, TryLockSlots};
+    /// # fn cpu() -> usize { 0 }
+    /// # #[derive(Clone, Copy)] struct Kernel;
+    /// # static MEMORY: StaticRegion<64> = StaticRegion::new();
+    /// # static SLOTS: TryLockSlots<fn() -> usize, 1, 1> = TryLockSlots::new(cpu);
+    /// # static SHEAVES: SheafPool<Kernel> = SheafPool::new(Kernel, 100, &Sizing::kernel(1));
+    /// # impl Host for Kernel {
+    /// #     type Source = StaticRegion<64>; type Slots = TryLockSlots<fn() -> usize, 1, 1>; type Lock = SpinLock;
+    /// #     fn source(&self) -> &Self::Source { &MEMORY }
+    /// #     fn slots(&self) -> &Self::Slots { &SLOTS }
+    /// #     fn sheaves(&self) -> &SheafPool<Self> { &SHEAVES }
+    /// #     fn context(&self) -> usize { 1 }
+    /// # }
+    /// static INODES: Cache<Kernel> = Cache::new(Kernel, CacheSpec::new("inode", 600), &Sizing::kernel(1));
+    /// let mut text = String::new();
+    /// INODES.read_attribute("object_size", &mut text).unwrap();
+    /// assert_eq!(text, "600\n");
+    /// INODES.write_attribute("min_partial", "7\n").unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`AttributeError`].
+    pub fn read_attribute(&self, name: &str, out: &mut dyn core::fmt::Write) -> Result<(), AttributeError> {
+        match StatItem::from_name(name) {
+            // Derived here.
+            Some(item @ (StatItem::AllocFastpath | StatItem::FreeFastpath)) => {
+                Ok(writeln!(out, "{}", self.stat(item))?)
+            }
+            _ => self.slabs.read_attribute(&FrontFacts::default(), name, out),
+        }
+    }
+
+    /// Writes to an attribute.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttributeError`].
+    pub fn write_attribute(&self, name: &str, value: &str) -> Result<(), AttributeError> {
+        match name {
+            "shrink" => {
+                attributes::go(value)?;
+                self.shrink();
+                Ok(())
+            }
+            // A sheaf front has no such lists.
+            "cpu_partial" if attributes::number(value)? == 0 => Ok(()),
+            "cpu_partial" => Err(AttributeError::Invalid),
+            _ => self.slabs.write_attribute(name, value),
         }
     }
 

@@ -82,12 +82,14 @@
 //! [`Host::corrupted`]: crate::Host::corrupted
 //! [`Host::track`]: crate::Host::track
 
+mod calls;
 mod check;
 mod grammar;
 mod path;
 mod report;
 mod track;
 
+pub(crate) use calls::Calls;
 pub use grammar::{DEFAULT, Letters, SlabDebug, flag_of_letter};
 pub use report::{Damage, Report, SlabState, Text};
 pub use track::{TRACK_FRAMES, Track, TrackKind};

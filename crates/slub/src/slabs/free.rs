@@ -51,24 +51,42 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     ///
     /// The object came from this cache and nobody uses it any more.
     pub unsafe fn free_one(&self, object: NonNull<u8>, wait: Wait) {
-        let Some(slab) = self.slab_of(object.as_ptr()) else { return };
+        // SAFETY: as the caller promises.
+        unsafe { self.free_one_keeping(object, wait, None) };
+    }
+
+    /// The same, for an owner of frozen slabs on the node `keep`: a full slab of that node to which the object is the first
+    /// to come back is frozen instead of listed, which needs no lock, and returned.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_one`](Self::free_one).
+    pub(crate) unsafe fn free_one_keeping(
+        &self,
+        object: NonNull<u8>,
+        wait: Wait,
+        keep: Option<usize>,
+    ) -> Option<NonNull<Slab>> {
+        let slab = self.slab_of(object.as_ptr())?;
         // SAFETY: the slab of a live object is live.
         let descriptor = unsafe { slab.as_ref() };
         if !descriptor.is_object(object.as_ptr(), descriptor.word()) {
             self.host.corrupted(Corruption::NotAnObject, self.name(), object.as_ptr());
-            return;
+            return None;
         }
         // SAFETY: an object of that slab that the caller gives up.
         unsafe {
             if self.config().slow {
                 if self.config().debug {
-                    return self.free_checked(slab, object, wait);
+                    self.free_checked(slab, object, wait);
+                    return None;
                 }
                 self.zero_freed(object.as_ptr());
             }
-            if self.claim(descriptor, object.as_ptr()) {
-                self.free_chain(slab, Chain { head: object, tail: object, count: 1 }, wait);
-            }
+            let keep = keep.is_some_and(|node| node == descriptor.node());
+            let kept = self.claim(descriptor, object.as_ptr())
+                && self.free_chain(slab, Chain { head: object, tail: object, count: 1 }, wait, keep);
+            kept.then_some(slab)
         }
     }
 
@@ -141,17 +159,25 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             }
             end = rest;
             // SAFETY: a chain of objects of that slab that the caller gives up.
-            unsafe { self.free_chain(slab, chain, wait) };
+            unsafe { self.free_chain(slab, chain, wait, false) };
         }
     }
 
     /// Gives a chain of objects of one slab back with one exchange; defers it if a lock is needed and cannot be had.
     ///
+    /// With `keep` a full slab is frozen instead of listed. `true`: it was, and is the caller's from then on.
+    ///
     /// # Safety
     ///
     /// The chain belongs to the caller, and all its objects to `slab`, which belongs to this cache.
     #[doc(alias = "__slab_free")]
-    pub(crate) unsafe fn free_chain(&self, slab: NonNull<Slab>, chain: Chain, wait: Wait) {
+    pub(crate) unsafe fn free_chain(
+        &self,
+        slab: NonNull<Slab>,
+        chain: Chain,
+        wait: Wait,
+        keep: bool,
+    ) -> bool {
         // SAFETY: a live descriptor.
         let descriptor = unsafe { slab.as_ref() };
         let (node, capacity) = (descriptor.node(), descriptor.capacity());
@@ -164,20 +190,24 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             if word.inuse() < chain.count || word.head() == head || word.head() == tail {
                 drop(held);
                 self.host.corrupted(Corruption::DoubleFree, self.name(), chain.head.as_ptr());
-                return;
+                return false;
             }
             // SAFETY: the tail is the caller's until the exchange.
             unsafe { self.set_next(descriptor, chain.tail.as_ptr(), descriptor.head(word)) };
-            let new = word.give(head, chain.count);
+            let mut new = word.give(head, chain.count);
             let was_full = word.full(capacity);
-            let listing = (new.inuse() == 0 || was_full) && !word.frozen();
+            let keeping = keep && was_full && !word.frozen();
+            if keeping {
+                new = new.with_frozen(true);
+            }
+            let listing = (new.inuse() == 0 || was_full) && !new.frozen();
             if listing && held.is_none() {
                 // Invariant 5: before the exchange.
                 held = self.lock_node(node, wait);
                 if held.is_none() {
                     // SAFETY: still the caller's chain.
                     unsafe { self.defer_chain(descriptor, chain) };
-                    return;
+                    return false;
                 }
             } else if !listing {
                 held = None;
@@ -185,7 +215,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             self.host.step(Step::FreeRead);
             if descriptor.try_change(&mut word, new) {
                 let Some(mut held) = held else {
-                    return;
+                    return keeping;
                 };
                 self.host.step(Step::FreeListed);
                 let mut discard = Discard::new();
@@ -198,7 +228,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 }
                 drop(held);
                 self.discard_chain(&mut discard, node, wait);
-                return;
+                return false;
             }
             Self::tally(&shared.stats, StatItem::CmpxchgDoubleFail, 1);
         }
@@ -272,12 +302,38 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// Gives slabs back to the source, with no lock held.
     pub(crate) fn discard_chain(&self, discard: &mut Discard, node: usize, wait: Wait) {
         while let Some(slab) = discard.pop() {
+            self.host.step(Step::Discard);
+            #[cfg(not(loom))]
+            if self.flags().contains(CacheFlags::TYPESAFE_BY_RCU)
+                && let Some(grace) = self.host.grace_period()
+            {
+                self.nodes[node].stats.add(StatItem::FreeSlab, 1);
+                // SAFETY: `Discard` holds empty slabs that nobody else reaches; the owner is this layer.
+                unsafe { grace.defer(Slab::wait_as(slab, Self::after_grace)) };
+                continue;
+            }
             // SAFETY: `Discard` holds empty slabs that nobody else reaches.
             unsafe {
                 slab.as_ref().unmake(self.config().layout.red_left);
                 Self::tally(&self.nodes[node].stats, StatItem::FreeSlab, 1);
                 self.host.source().free_slab(slab, wait);
             }
+        }
+    }
+
+    /// Gives a slab back that no reader looks at any more.
+    ///
+    /// # Safety
+    ///
+    /// `head` is a slab of a layer of this very type that waited for its grace period.
+    #[cfg(not(loom))]
+    unsafe fn after_grace(head: NonNull<crate::cache::GraceHead>) {
+        // SAFETY: `discard_chain` put a layer of this type there; it lives, since `destroy_slabs` waits for the grace period.
+        unsafe {
+            let this = &*head.as_ref().cache().cast::<Self>();
+            let slab = Slab::waited_as(head);
+            slab.as_ref().unmake(this.config().layout.red_left);
+            this.host.source().free_slab(slab, Wait::Yes);
         }
     }
 

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "walks lists under the list lock")]
 
 use super::Slabs;
+use crate::debug::{Calls, TrackKind};
 use crate::host::{Corruption, Host};
 use crate::node::Node;
 use crate::slab::{PARTIAL, Slab, SlabList};
@@ -47,20 +48,55 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             pagesperslab: 1 << layout.order,
             ..SlabInfo::default()
         };
-        for (index, node) in self.nodes.iter().enumerate() {
-            // ORDERING: Relaxed: a snapshot.
-            info.num_slabs += node.nr_slabs.load(Ordering::Relaxed);
-            // ORDERING: Relaxed: a snapshot.
-            info.num_objs += node.total_objects.load(Ordering::Relaxed);
-            let Some(mut held) = self.lock_node(index, Wait::Yes) else { continue };
-            let list = &held.lists().partial;
-            info.partial_slabs += list.len();
-            // SAFETY: under the list lock.
-            info.free_in_partial += unsafe { free_in(list) };
+        for of_node in (0..NODES).filter_map(|node| self.node_info(node)) {
+            info.num_slabs += of_node.num_slabs;
+            info.num_objs += of_node.num_objs;
+            info.partial_slabs += of_node.partial_slabs;
+            info.free_in_partial += of_node.free_in_partial;
+            info.objects_in_partial += of_node.objects_in_partial;
         }
         info.active_slabs = info.num_slabs;
         info.active_objs = info.num_objs.saturating_sub(info.free_in_partial);
         info
+    }
+
+    /// The counts of one node.
+    pub(crate) fn node_info(&self, index: usize) -> Option<SlabInfo> {
+        let node = self.nodes.get(index)?;
+        let mut info = SlabInfo {
+            // ORDERING: Relaxed: a snapshot.
+            num_slabs: node.nr_slabs.load(Ordering::Relaxed),
+            // ORDERING: Relaxed: a snapshot.
+            num_objs: node.total_objects.load(Ordering::Relaxed),
+            ..SlabInfo::default()
+        };
+        if let Some(mut held) = self.lock_node(index, Wait::Yes) {
+            let list = &held.lists().partial;
+            info.partial_slabs = list.len();
+            // SAFETY: under the list lock.
+            (info.free_in_partial, info.objects_in_partial) = unsafe { free_in(list) };
+        }
+        info.active_objs = info.num_objs.saturating_sub(info.free_in_partial);
+        Some(info)
+    }
+
+    /// Counts who allocated the objects in use, or who freed the free ones.
+    pub(crate) fn count_calls(&self, kind: TrackKind, calls: &mut Calls) {
+        self.for_each_listed(|slab| {
+            // SAFETY: a live slab of this cache, under its list lock.
+            unsafe {
+                let slab = slab.as_ref();
+                self.each_object(slab, |object, free| {
+                    let wanted = free == (kind == TrackKind::Free);
+                    let track = NonNull::new(object).filter(|_| wanted).and_then(|it| self.track(it, kind));
+                    if let Some(track) = track.filter(|track| !track.is_empty()) {
+                        let size = self.layout().object_size;
+                        let request = if free { size } else { self.request(object).unwrap_or(size) };
+                        calls.add(&track, size.saturating_sub(request));
+                    }
+                });
+            }
+        });
     }
 
     /// The room behind an object that a debugging or reader may rely on: the object alone where a red zone or poison
@@ -200,6 +236,12 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     #[doc(alias = "__kmem_cache_shutdown")]
     pub fn destroy_slabs(&self) -> Result<(), Busy> {
         if !self.shrink_slabs() {
+            if self.flags().contains(CacheFlags::TYPESAFE_BY_RCU)
+                && let Some(grace) = self.host.grace_period()
+            {
+                // The last slabs wait for their readers; the cache must outlive them.
+                grace.barrier();
+            }
             return Ok(());
         }
         let mut busy = Busy { slabs: 0, objects: 0 };
@@ -365,12 +407,12 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     }
 }
 
-/// Free objects of the slabs of a list, estimated from 5,000 at each end if it is very long.
+/// Free objects of the slabs of a list and all of them, estimated from 5,000 at each end if it is very long.
 ///
 /// # Safety
 ///
 /// Under the list lock.
-unsafe fn free_in(list: &SlabList) -> usize {
+unsafe fn free_in(list: &SlabList) -> (usize, usize) {
     let free = |at: *mut Slab| {
         // SAFETY: a member of the list.
         let slab = unsafe { &*at };
@@ -400,9 +442,9 @@ unsafe fn free_in(list: &SlabList) -> usize {
             seen += 1;
         }
         let scale = |value: usize| (value as u64 * list.len() as u64 / seen as u64) as usize;
-        return scale(sum).min(scale(total));
+        return (scale(sum).min(scale(total)), scale(total));
     }
-    sum
+    (sum, total)
 }
 
 /// Appends all of `from` to `to`.
@@ -444,13 +486,13 @@ mod tests {
                 list.push_back(NonNull::from(slab));
                 // All that is scanned is exact.
                 if index + 1 == MAX_SCANNED {
-                    assert_eq!(free_in(&list), exact + 10 - inuse);
+                    assert_eq!(free_in(&list).0, exact + 10 - inuse);
                 }
             }
             exact += 10 - inuse;
         }
         // SAFETY: the list is ours.
-        let estimate = unsafe { free_in(&list) };
+        let estimate = unsafe { free_in(&list).0 };
         assert!(estimate <= 12_000 * 10);
         assert!(estimate.abs_diff(exact) * 100 < exact, "{estimate} for {exact}");
     }

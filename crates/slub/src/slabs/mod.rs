@@ -129,6 +129,8 @@ pub struct Slabs<H: Host, const NODES: usize = 1> {
     pub(crate) min_partial: Tunable,
     /// How readily a remote node's slabs are taken before a new one, of 1024.
     pub(crate) defrag_ratio: Tunable,
+    /// Whether failure injection applies: for the host to look at.
+    pub(crate) failslab: Tunable,
     pub(crate) nodes: [Node<H::Lock>; NODES],
     /// Objects freed by contexts that could not take a lock, linked by plain pointers in their free-pointer words.
     deferred: AtomicPtr<u8>,
@@ -190,6 +192,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 secret: Tunable::new(0),
                 min_partial: Tunable::new(config.min_partial),
                 defrag_ratio: Tunable::new(1000),
+                failslab: Tunable::new(spec.flags.contains(CacheFlags::FAILSLAB) as usize),
                 nodes,
                 deferred: AtomicPtr::new(core::ptr::null_mut()),
             }

@@ -29,6 +29,7 @@
 pub mod backend;
 mod slow;
 
+use crate::attributes::{self, AttributeError, FrontFacts};
 use crate::host::{Host, Step};
 use crate::sizing::Sizing;
 use crate::slab::Slab;
@@ -36,7 +37,7 @@ use crate::slabs::{Busy, Slabs};
 use crate::source::{PageSource, Wait};
 use crate::spec::CacheSpec;
 use crate::stats::{SlabInfo, StatItem};
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, Tunable};
 use backend::TidBackend;
 use core::ptr::NonNull;
 
@@ -87,6 +88,10 @@ struct TidSlot<C> {
     slab: AtomicPtr<Slab>,
     /// Taken by the slow path that works on this slot.
     busy: AtomicU32,
+    /// Further frozen slabs with free objects, linked through their `next`: pushed one by one, taken all at once.
+    partial: AtomicPtr<Slab>,
+    /// How many, about.
+    partials: AtomicUsize,
 }
 
 /// A cache of objects of one size with the tid front end on `CPUS` CPUs.
@@ -99,6 +104,8 @@ pub struct TidCache<H: Host, B: TidBackend, const CPUS: usize, const NODES: usiz
     slabs: Slabs<H, NODES>,
     backend: B,
     slots: [TidSlot<B::Cell>; CPUS],
+    /// Free objects that slabs on a CPU's partial list may have.
+    cpu_partial: Tunable,
 }
 
 impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> core::fmt::Debug
@@ -132,9 +139,15 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
         assert!(!matches!(spec.free_pointer, crate::FreePointer::Apart), "the tid front links objects");
         // Cells are all made alike, with tid 0: the first slow path on a slot gives it its CPU's first tid.
         let slots = [const {
-            TidSlot { cell: B::CELL, slab: AtomicPtr::new(core::ptr::null_mut()), busy: AtomicU32::new(0) }
+            TidSlot {
+                cell: B::CELL,
+                slab: AtomicPtr::new(core::ptr::null_mut()),
+                busy: AtomicU32::new(0),
+                partial: AtomicPtr::new(core::ptr::null_mut()),
+                partials: AtomicUsize::new(0),
+            }
         }; CPUS];
-        Self { slabs: Slabs::new(host, spec, sizing), backend, slots }
+        Self { slabs: Slabs::new(host, spec, sizing), backend, slots, cpu_partial: Self::limit(&spec) }
     }
 
     /// A cache without slabs.
@@ -144,8 +157,27 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
             cell: B::cell(),
             slab: AtomicPtr::new(core::ptr::null_mut()),
             busy: AtomicU32::new(0),
+            partial: AtomicPtr::new(core::ptr::null_mut()),
+            partials: AtomicUsize::new(0),
         });
-        Self { slabs: Slabs::new(host, spec, sizing), backend, slots }
+        Self { slabs: Slabs::new(host, spec, sizing), backend, slots, cpu_partial: Self::limit(&spec) }
+    }
+
+    const fn limit(spec: &CacheSpec) -> Tunable {
+        Tunable::new(crate::sizing::cpu_partial(spec.size))
+    }
+
+    /// Free objects that slabs on a CPU's partial list may have, about.
+    pub fn cpu_partial(&self) -> usize {
+        self.cpu_partial.get()
+    }
+
+    /// Sets it; 0: slabs go to their node at once.
+    pub fn set_cpu_partial(&self, objects: usize) {
+        self.cpu_partial.set(objects);
+        for slot in &self.slots {
+            self.flush_partials(slot, Wait::Yes);
+        }
     }
 
     /// The layer below.
@@ -202,6 +234,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
             let seen = self.here();
             let head = self.backend.head(&seen.slot.cell);
             let Some(object) = NonNull::new(head) else { return self.alloc_slow(wait) };
+            self.slabs.host.step(Step::TidHead);
             // Speculative: the object may be anyone's by now, and its page given back (but readable).
             // SAFETY: the source keeps pages readable; the value counts only if the exchange proves that the object was free.
             let next = unsafe { code.next(head) };
@@ -343,6 +376,48 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     pub fn destroy(&self) -> Result<(), Busy> {
         self.shrink();
         self.slabs.destroy_slabs()
+    }
+
+    /// Writes the value of an attribute of the cache, by the kernel's name ([`attributes`]).
+    ///
+    /// # Errors
+    ///
+    /// See [`AttributeError`].
+    pub fn read_attribute(&self, name: &str, out: &mut dyn core::fmt::Write) -> Result<(), AttributeError> {
+        // ORDERING: Relaxed: snapshots.
+        let owned = |slot: &&TidSlot<B::Cell>| !slot.slab.load(Ordering::Relaxed).is_null();
+        // ORDERING: Relaxed, as above.
+        let length = |slot: &TidSlot<B::Cell>| slot.partials.load(Ordering::Relaxed);
+        let partials = self.slots.iter().map(length).fold(0, usize::wrapping_add);
+        let front = FrontFacts {
+            slabs: self.slots.iter().filter(owned).count() + partials,
+            partials,
+            limit: if self.slabs.config().slow { 0 } else { self.cpu_partial.get() },
+        };
+        self.slabs.read_attribute(&front, name, out)
+    }
+
+    /// Writes to an attribute.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttributeError`].
+    pub fn write_attribute(&self, name: &str, value: &str) -> Result<(), AttributeError> {
+        match name {
+            "shrink" => {
+                attributes::go(value)?;
+                self.shrink();
+            }
+            "cpu_partial" => {
+                let objects = attributes::number(value)?;
+                if objects != 0 && self.slabs.config().slow {
+                    return Err(AttributeError::Invalid);
+                }
+                self.set_cpu_partial(objects);
+            }
+            _ => return self.slabs.write_attribute(name, value),
+        }
+        Ok(())
     }
 
     /// The cache in numbers. Objects on CPUs' lists count as active.

@@ -140,10 +140,105 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
 
     /// Makes a slab with something to allocate the slot's: from the partial list, or a new one. Frozen from then on.
     fn adopt(&self, slot: &TidSlot<B::Cell>, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
-        let slab = self.slabs.acquire(node, wait)?;
+        let slab = match self.take_partial(slot) {
+            Some(slab) => slab,
+            None => self.acquire_some(slot, node, wait)?,
+        };
         // ORDERING: Release: whoever sees the slab sees it frozen.
         slot.slab.store(slab.as_ptr(), Ordering::Release);
         Some(slab)
+    }
+
+    /// From the node's list, with a few more for the slot's, so that the next ones need no lock; else a new one.
+    #[doc(alias = "get_partial_node")]
+    fn acquire_some(&self, slot: &TidSlot<B::Cell>, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
+        let more = self.cpu_partial_slabs() / 2;
+        self.slabs.acquire(node, wait, more, |slab| {
+            Self::push_partial(slot, slab);
+            Slabs::<H, NODES>::tally_locked(&self.slabs.nodes[node].stats, StatItem::CpuPartialNode, 1);
+        })
+    }
+
+    /// Slabs that a CPU's partial list may hold, by the objects that are expected to be free in them: half of each.
+    #[doc(alias = "slub_set_cpu_partial")]
+    pub(super) fn cpu_partial_slabs(&self) -> usize {
+        (2 * self.cpu_partial.get()).div_ceil(self.slabs.layout().objects)
+    }
+
+    /// Puts a frozen slab that nobody else knows on the slot's partial list.
+    fn push_partial(slot: &TidSlot<B::Cell>, slab: NonNull<Slab>) -> usize {
+        // SAFETY: frozen and on no list: the link is ours until it is pushed.
+        unsafe { *slab.as_ref().next.get() = null_mut() };
+        Self::push_partials(slot, slab, slab);
+        // ORDERING: Relaxed: a hint when the list is too long.
+        slot.partials.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Puts a chain of such slabs there.
+    fn push_partials(slot: &TidSlot<B::Cell>, first: NonNull<Slab>, last: NonNull<Slab>) {
+        // ORDERING: Relaxed: the exchange below publishes.
+        let mut top = slot.partial.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the chain is ours until the push succeeds.
+            unsafe { *last.as_ref().next.get() = top };
+            // ORDERING: Release publishes the links and pairs with the Acquire in `take_partials`.
+            if slot.partial.try_cmpxchg(&mut top, first.as_ptr(), Ordering::Release) {
+                return;
+            }
+        }
+    }
+
+    /// The whole partial list of a slot: no ABA, since nothing is popped.
+    fn take_partials(slot: &TidSlot<B::Cell>) -> Option<NonNull<Slab>> {
+        // ORDERING: Relaxed: a hint; the exchange orders.
+        if slot.partial.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // ORDERING: Acquire pairs with the Release in `push_partials`: links and words are visible.
+        NonNull::new(slot.partial.xchg(null_mut(), Ordering::Acquire))
+    }
+
+    /// One slab from the slot's partial list.
+    fn take_partial(&self, slot: &TidSlot<B::Cell>) -> Option<NonNull<Slab>> {
+        let slab = Self::take_partials(slot)?;
+        // SAFETY: the chain is ours since it was taken.
+        unsafe {
+            if let Some(rest) = NonNull::new(*slab.as_ref().next.get()) {
+                let mut last = rest;
+                while let Some(next) = NonNull::new(*last.as_ref().next.get()) {
+                    last = next;
+                }
+                Self::push_partials(slot, rest, last);
+            }
+        }
+        // ORDERING: Relaxed: a hint; off by one now and then when lists are flushed at the same time, until the next flush.
+        slot.partials.fetch_sub(1, Ordering::Relaxed);
+        Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CpuPartialAlloc, 1);
+        Some(slab)
+    }
+
+    /// A slab that was full until an object of it came back here: the CPU keeps it, or its whole list goes to the node.
+    #[doc(alias = "put_cpu_partial")]
+    fn put_partial(&self, slab: NonNull<Slab>, wait: Wait) {
+        let slot = &self.slots[self.backend.cpu() % CPUS];
+        Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CpuPartialFree, 1);
+        if Self::push_partial(slot, slab) > self.cpu_partial_slabs() {
+            Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CpuPartialDrain, 1);
+            self.flush_partials(slot, wait);
+        }
+    }
+
+    /// Gives the slabs of a slot's partial list to their node.
+    #[doc(alias = "put_partials")]
+    pub(super) fn flush_partials(&self, slot: &TidSlot<B::Cell>, wait: Wait) {
+        // ORDERING: Relaxed: a hint.
+        slot.partials.store(0, Ordering::Relaxed);
+        let mut next = Self::take_partials(slot);
+        while let Some(slab) = next {
+            // SAFETY: the chain is ours since it was taken.
+            next = NonNull::new(unsafe { *slab.as_ref().next.get() });
+            self.slabs.thaw(slab, false, wait);
+        }
     }
 
     /// Ends the slot's relation to its slab: no slab first, then the list is emptied and the tid bumped in one step, then
@@ -165,11 +260,13 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     /// Takes the slab of a CPU from it, if the CPU can be reached from here and no slow path is at work there.
     #[doc(alias = "flush_slab")]
     pub fn flush_cpu(&self, cpu: usize) {
+        let slot = &self.slots[cpu];
+        // The partial list is anyone's to take, from everywhere.
+        self.flush_partials(slot, Wait::Yes);
         let _pin = self.backend.pin();
         if !self.backend.reaches(cpu) {
             return;
         }
-        let slot = &self.slots[cpu];
         // ORDERING: Acquire and Release as in `alloc_slow`.
         if slot.busy.try_cmpxchg(&mut 0, 1, Ordering::Acquire) {
             self.detach(cpu, slot, Wait::Yes);
@@ -189,8 +286,12 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     pub(super) unsafe fn free_slow(&self, object: NonNull<u8>, wait: Wait) {
         Slabs::<H, NODES>::tally(&self.slabs.nodes[self.slabs.local_node()].stats, StatItem::FreeSlowpath, 1);
         self.slabs.host.event(Event::Free);
+        let keeps = !self.slabs.config().slow && self.cpu_partial.get() != 0;
+        let node = keeps.then(|| self.slabs.local_node());
         // SAFETY: as the caller promises.
-        unsafe { self.slabs.free_one(object, wait) };
+        if let Some(slab) = unsafe { self.slabs.free_one_keeping(object, wait, node) } {
+            self.put_partial(slab, wait);
+        }
     }
 }
 
@@ -239,16 +340,24 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
         }
     }
 
-    /// A frozen slab with something to allocate, on no list.
+    /// A frozen slab with something to allocate, on no list. Up to `more` others of the node's list, frozen too, are given to
+    /// `keep`.
     #[doc(alias = "acquire_slab")]
-    fn acquire(&self, node: usize, wait: Wait) -> Option<NonNull<Slab>> {
+    fn acquire(
+        &self,
+        node: usize,
+        wait: Wait,
+        more: usize,
+        mut keep: impl FnMut(NonNull<Slab>),
+    ) -> Option<NonNull<Slab>> {
         if !self.deferred_is_empty() && wait == Wait::Yes {
             self.flush_deferred();
         }
         if let Some(mut held) = self.lock_node(node, wait) {
             let mut discard = self.list_pending(&mut held, node);
             let first = NonNull::new(held.lists().partial.first());
-            if let Some(slab) = first {
+            let mut left = more + 1;
+            while let Some(slab) = NonNull::new(held.lists().partial.first()).filter(|_| left != 0) {
                 // SAFETY: under the list lock, first of the list.
                 unsafe {
                     held.lists().partial.remove(slab);
@@ -256,7 +365,12 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
                 }
                 held.publish_len();
                 Self::freeze(slab);
-                Slabs::<H, NODES>::tally_locked(&self.nodes[node].stats, StatItem::AllocFromPartial, 1);
+                if first == Some(slab) {
+                    Self::tally_locked(&self.nodes[node].stats, StatItem::AllocFromPartial, 1);
+                } else {
+                    keep(slab);
+                }
+                left -= 1;
             }
             drop(held);
             self.discard_chain(&mut discard, node, wait);
@@ -288,9 +402,16 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
                 if !next.is_null() {
                     self.host.corrupted(crate::host::Corruption::FreePointer, self.name(), next);
                 }
-                self.free_chain(slab, chain, wait);
+                self.free_chain(slab, chain, wait, false);
             }
         }
+        self.thaw(slab, true, wait);
+    }
+
+    /// Gives a frozen slab that the caller owns to its node, at the front of the list or at its end.
+    fn thaw(&self, slab: NonNull<Slab>, front: bool, wait: Wait) {
+        // SAFETY: a live slab, frozen by the caller.
+        let descriptor = unsafe { slab.as_ref() };
         let node = descriptor.node();
         let stats = &self.nodes[node].stats;
         // A full slab is on no list: whoever frees the first object of it lists it, so it needs no lock here.
@@ -307,9 +428,9 @@ impl<H: Host, const NODES: usize> crate::slabs::Slabs<H, NODES> {
             return;
         };
         let mut discard = Discard::new();
-        self.unfreeze(&mut held, slab, true, &mut discard);
+        self.unfreeze(&mut held, slab, front, &mut discard);
         drop(held);
-        Slabs::<H, NODES>::tally(stats, StatItem::DeactivateToHead, 1);
+        Self::tally(stats, if front { StatItem::DeactivateToHead } else { StatItem::DeactivateToTail }, 1);
         self.discard_chain(&mut discard, node, wait);
     }
 }

@@ -16,6 +16,9 @@ pub trait Front {
     fn put(&self, object: NonNull<u8>, wait: Wait);
     fn put_bulk(&self, objects: &mut [*mut u8]);
     fn destroy(&self) -> Result<(), Busy>;
+    /// An attribute's text, or the error's number.
+    fn read(&self, name: &str) -> Result<String, i32>;
+    fn write(&self, name: &str, value: &str) -> Result<(), i32>;
 
     fn alloc(&self) -> NonNull<u8> {
         self.get(Wait::Yes).expect("memory")
@@ -43,6 +46,12 @@ impl Front for Slabs<TestHost> {
     fn destroy(&self) -> Result<(), Busy> {
         self.destroy_slabs()
     }
+    fn read(&self, _: &str) -> Result<String, i32> {
+        unreachable!("attributes belong to front ends")
+    }
+    fn write(&self, _: &str, _: &str) -> Result<(), i32> {
+        unreachable!("attributes belong to front ends")
+    }
 }
 
 macro_rules! front {
@@ -64,6 +73,14 @@ macro_rules! front {
             }
             fn destroy(&self) -> Result<(), Busy> {
                 self.destroy()
+            }
+            fn read(&self, name: &str) -> Result<String, i32> {
+                let mut text = String::new();
+                self.read_attribute(name, &mut text).map_err(|error| error.errno())?;
+                Ok(text)
+            }
+            fn write(&self, name: &str, value: &str) -> Result<(), i32> {
+                self.write_attribute(name, value).map_err(|error| error.errno())
             }
         }
     };
@@ -114,6 +131,15 @@ fn apart(spec: CacheSpec) -> CacheSpec {
 
 /// Runs a case on every front end there is, also with links apart from objects, and records it.
 pub fn on_every_front(number: &str, test: impl Fn(&Maker)) {
+    on_layer_and_fronts(number, true, test);
+}
+
+/// The same for what only front ends have.
+pub fn on_every_front_end(number: &str, test: impl Fn(&Maker)) {
+    on_layer_and_fronts(number, false, test);
+}
+
+fn on_layer_and_fronts(number: &str, layer: bool, test: impl Fn(&Maker)) {
     let made: [(&'static str, Make); 7] = [
         ("slabs", |host, spec| leak(Slabs::new(host, spec, &SIZING))),
         ("slabs", |host, spec| leak(Slabs::new(host, apart(spec), &SIZING))),
@@ -131,7 +157,7 @@ pub fn on_every_front(number: &str, test: impl Fn(&Maker)) {
             leak(TidCache::<TestHost, _, CPUS>::new(host, IrqOff::<Here, AllStop>::new(Here), spec, &SIZING))
         }),
     ];
-    for (index, (name, make)) in made.into_iter().enumerate() {
+    for (index, (name, make)) in made.into_iter().enumerate().filter(|(_, made)| layer || made.0 != "slabs") {
         test(&Maker { name, host: TestHost::new(), apart: matches!(index, 1 | 3), make, made: Cell::new(0) });
         no_script();
         fastpath_testkit::case(number, name);

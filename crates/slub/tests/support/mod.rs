@@ -20,8 +20,8 @@ use core::fmt::Write;
 use core::ptr::NonNull;
 use fastpath_slub::debug::{Report, Text, Track};
 use fastpath_slub::{
-    Corruption, CpuSlots, CurrentCpu, Host, PageSource, Place, Refused, Sheaf, SheafPool, Side, Sizing, Slab,
-    SpinLock, StaticRegion, Step, TryLockSlots, Wait, When,
+    Corruption, CpuSlots, CurrentCpu, GraceHead, GracePeriod, Host, PageSource, Place, Refused, Sheaf,
+    SheafPool, Side, Sizing, Slab, SpinLock, StaticRegion, Step, TryLockSlots, Wait, When,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -221,6 +221,36 @@ pub struct World {
     pub texts: Mutex<Vec<String>>,
     /// Numbers for secrets and shuffles: a counter's mix, or 0 for a host that has none.
     pub random: AtomicUsize,
+    /// What slabs of type-stable caches wait for.
+    pub grace: OnceLock<&'static Grace>,
+}
+
+/// A grace period that ends when the test says so.
+#[derive(Default)]
+pub struct Grace {
+    pub waiting: Mutex<Vec<usize>>,
+    pub runs: Mutex<usize>,
+    /// Called by each `defer`.
+    pub at_defer: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+// SAFETY: heads run in `barrier` only, and tests have no readers.
+unsafe impl GracePeriod for Grace {
+    unsafe fn defer(&self, head: NonNull<GraceHead>) {
+        if let Some(script) = self.at_defer.get() {
+            script();
+        }
+        self.waiting.lock().unwrap().push(head.as_ptr().expose_provenance());
+    }
+    fn barrier(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
+        for head in waiting {
+            *self.runs.lock().unwrap() += 1;
+            let head = NonNull::new(core::ptr::with_exposed_provenance_mut(head)).unwrap();
+            // SAFETY: from `defer`, once; the test has no readers.
+            unsafe { GraceHead::run(head) };
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -254,6 +284,7 @@ impl TestHost {
             steps: [const { AtomicUsize::new(0) }; 16],
             texts: Mutex::new(Vec::new()),
             random: AtomicUsize::new(1),
+            grace: OnceLock::new(),
         };
         let host = Self(Box::leak(Box::new(world)));
         host.0.sheaves.get_or_init(|| SheafPool::new(host, 1000, &SIZING));
@@ -314,6 +345,9 @@ impl Host for TestHost {
         who.cpu = CPU.get();
         who.frames[0] = PLACE.get();
         who.frames[1] = 0x1234;
+    }
+    fn grace_period(&self) -> Option<&dyn GracePeriod> {
+        self.0.grace.get().map(|grace| *grace as &dyn GracePeriod)
     }
     fn random(&self) -> u64 {
         let seed = self.0.random.load(Ordering::Relaxed);

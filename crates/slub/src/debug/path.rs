@@ -114,7 +114,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 held.publish_len();
             }
             if found.is_some() {
-                self.nodes[node].stats.add_locked(StatItem::AllocFromPartial, 1);
+                Self::tally_locked(&self.nodes[node].stats, StatItem::AllocFromPartial, 1);
                 break;
             }
         }

@@ -307,7 +307,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             if self.flags().contains(CacheFlags::TYPESAFE_BY_RCU)
                 && let Some(grace) = self.host.grace_period()
             {
-                self.nodes[node].stats.add(StatItem::FreeSlab, 1);
+                Self::tally(&self.nodes[node].stats, StatItem::FreeSlab, 1);
                 // SAFETY: `Discard` holds empty slabs that nobody else reaches; the owner is this layer.
                 unsafe { grace.defer(Slab::wait_as(slab, Self::after_grace)) };
                 continue;

@@ -163,7 +163,8 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     /// apart. Nothing of the allocator is in such memory, and nobody gets an object of that slab during the call: the
     /// host may drop its contents. `visit` answers whether to go on with the slab.
     pub fn for_each_idle(&self, shift: u32, mut visit: impl FnMut(*mut u8, usize) -> bool) {
-        if !self.config().apart {
+        if !self.config().apart || self.config().debug || self.config().zero_free {
+            // Free objects have contents then: poison, zeroes.
             return;
         }
         self.for_each_partial(|_, slab| {
@@ -329,7 +330,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             // SAFETY: a chain of objects of that slab that the caller gives up.
             unsafe {
                 let head = NonNull::new_unchecked(descriptor.object(head));
-                self.free_chain(slab, Chain { head, tail: last, count }, wait);
+                self.free_chain(slab, Chain { head, tail: last, count }, wait, false);
             }
         }
     }

@@ -8,6 +8,7 @@ need_apt cc gcc libc6-dev || { skip malloc-no-compiler "no C compiler"; exit 0; 
 need_apt c++ g++ || true
 need_apt musl-gcc musl-tools || true
 need_apt objdump binutils || true
+need_apt pkg-config pkg-config || true
 cargo fmt --check --manifest-path crates/malloc/Cargo.toml
 cargo clippy --quiet --release --manifest-path crates/malloc/Cargo.toml --target-dir target/malloc -- -D warnings
 cargo build --quiet --release --manifest-path crates/malloc/Cargo.toml --target-dir target/malloc
@@ -27,4 +28,17 @@ for mode in FASTPATH_FRONT=sheaf GLIBC_TUNABLES=glibc.pthread.rseq=0 FASTPATH_FR
     run "$mode, signals" "$mode" timeout 300 "$churn" 4 $((size / 3)) signals
     run "$mode, 300 forks" "$mode" timeout 300 "$churn" 4 $((size / 2)) forks=300
 done
+# The system's promise of memory turned strict for a moment.
+if (echo "$(cat /proc/sys/vm/overcommit_memory)" >/proc/sys/vm/overcommit_memory) 2>/dev/null; then
+    before=$(cat /proc/sys/vm/overcommit_memory)
+    trap 'echo "$before" >/proc/sys/vm/overcommit_memory' EXIT
+    echo 2 >/proc/sys/vm/overcommit_memory
+    run "no overcommit" FASTPATH_FRONT=sheaf timeout 300 "$churn" 4 20000
+    run "no overcommit, forks" FASTPATH_FRONT=tid timeout 300 "$churn" 4 20000 forks=30
+    echo "$before" >/proc/sys/vm/overcommit_memory
+    trap - EXIT
+else
+    skip malloc-no-overcommit "/proc/sys/vm/overcommit_memory cannot be written"
+fi
 cargo test --quiet -p fastpath --test libfastpath -- --nocapture misuse fast_paths
+cargo test --quiet -p fastpath --test surroundings

@@ -11,8 +11,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use fastpath_slub::{
-    Cache, CacheSpec, Corruption, Event, FreePointer, Host, RawLock, SheafPool, Sizing, Slab, Slabs,
-    TidCache, Wait, sheaf::SHEAF_MAX,
+    Cache, CacheFlags, CacheSpec, Corruption, Event, FreePointer, Host, RawLock, SheafPool, Sizing, Slab,
+    Slabs, TidCache, Wait, sheaf::SHEAF_MAX,
 };
 
 use crate::classes::{CLASSES, COUNT, UNIT};
@@ -125,6 +125,20 @@ impl Host for Heap {
         }
     }
 
+    /// splitmix64 over a counter that starts at a number from the system.
+    fn random(&self) -> u64 {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        static STATE: AtomicU64 = AtomicU64::new(0);
+        // ORDERING: Relaxed: only that each caller gets another number matters.
+        if STATE.load(Relaxed) == 0 {
+            let _ = STATE.compare_exchange(0, os::random() | 1, Relaxed, Relaxed);
+        }
+        let mut mixed = STATE.fetch_add(GOLDEN, Relaxed);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
     #[inline]
     fn event(&self, what: Event) {
         cpu::note(|counts| match what {
@@ -199,6 +213,15 @@ static POOL: SheafPool<Heap> = SheafPool::new(Heap::of(SHEAVES), SHEAVES as u16,
 #[inline(always)]
 pub(crate) fn cache(class: usize) -> &'static Cache<Heap> {
     &CACHES[class]
+}
+
+/// Random order of objects in every class. At set-up only.
+pub(crate) fn harden() {
+    for (class, cache) in CACHES.iter().enumerate().skip(1) {
+        // SAFETY: no object exists yet, and nobody else is in the heap.
+        let done = unsafe { cache.slabs().set_flags(CacheFlags::RANDOM, &SIZING) };
+        debug_assert!(done, "class {class}");
+    }
 }
 
 /// Allocates from the slabs of a class, without a sheaf.

@@ -100,6 +100,9 @@ pub(crate) fn set_up() -> bool {
     // ORDERING: Acquire as above: another thread may have been faster.
     if MODE.load(Acquire) == UNSET {
         let settings = settings::read();
+        if settings.hardened {
+            debug::harden();
+        }
         let mode = choose_mode(if debug::on() { Front::Direct } else { settings.front });
         // ORDERING: Release publishes all tables to the Acquire above.
         MODE.store(mode, Release);

@@ -52,6 +52,17 @@ fn map(hint: usize, bytes: usize, prot: ProtFlags) -> Option<usize> {
         .map(<*mut c_void>::addr)
 }
 
+/// A number that others cannot guess; of the clock and the layout of the address space where the system has none to give.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK) == Ok(8) {
+        return u64::from_ne_bytes(bytes);
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let place = core::ptr::from_ref(&now).addr() as u64;
+    (now.tv_nsec as u64) << 32 ^ now.tv_sec as u64 ^ place.rotate_left(20)
+}
+
 /// Maps `bytes` of zeroed memory at any page.
 pub(crate) fn map_memory(bytes: usize) -> Option<usize> {
     map(0, bytes, ProtFlags::READ | ProtFlags::WRITE)

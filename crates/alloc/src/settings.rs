@@ -10,6 +10,7 @@
 //! | `FASTPATH_STATS_FILE` | a path | none | the statistics file to count in, as `fastpath run --stats` makes it |
 //! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
 //! | `FASTPATH_LIMIT` | bytes, `cgroup` | none | the most memory the heap may hold: see the module `limit` |
+//! | `FASTPATH_HARDENED` | `off`, `on` | `off` | all checks of `FZP`; objects come in random order and are cleared when freed |
 //! | `FASTPATH_DEBUG` | letters `F`, `Z`, `P` | none | checks at every call: double and invalid frees; red zones; poison |
 //! | `FASTPATH_TEST_FAULT` | a number | none | for tests: the mapping that fails, counted from 1; with a `+`, all from there on |
 //!
@@ -42,6 +43,7 @@ pub(crate) enum Foreign {
 pub(crate) struct Settings {
     pub(crate) front: Front,
     pub(crate) foreign: Foreign,
+    pub(crate) hardened: bool,
 }
 
 static FOREIGN: AtomicU8 = AtomicU8::new(0);
@@ -121,11 +123,12 @@ pub(crate) fn read() -> Settings {
     }
     // ORDERING: Relaxed: set during set-up, before any free can need it.
     FOREIGN.store(u8::from(foreign == Foreign::Leak), Relaxed);
-    Settings { front, foreign }
+    let hardened = choice(b"FASTPATH_HARDENED", &[(b"off", false), (b"on", true)], false);
+    Settings { front, foreign, hardened }
 }
 
 /// What was read.
 pub(crate) fn get() -> Settings {
     let foreign = if FOREIGN.load(Relaxed) == 1 { Foreign::Leak } else { Foreign::Abort };
-    Settings { front: Front::Sheaf, foreign }
+    Settings { front: Front::Sheaf, foreign, hardened: false }
 }

@@ -4,90 +4,13 @@
 //! libfastpath under C and C++ programs: the programs of `crates/malloc/tests/programs`, compiled by the machine's
 //! compiler and run with the library that this build carries.
 
+mod programs;
+
+use programs::{FRONTS, NO_RSEQ, archive, build, build_with, have, library, passes, served};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
-
-const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../malloc/tests/programs");
-
-fn library() -> PathBuf {
-    Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.so")
-}
-
-fn have(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
-/// Compiles a program once; the path of the binary. `None` (and a counted skip) without the compiler.
-fn build(source: &str, name: &str, arguments: &[&str]) -> Option<PathBuf> {
-    static BUILT: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
-    let compiler = if source.contains(".cpp") { "c++" } else { "cc" };
-    build_with(&BUILT, compiler, source, name, arguments)
-}
-
-fn build_with(
-    built: &Mutex<Option<HashMap<String, PathBuf>>>,
-    compiler: &str,
-    source: &str,
-    name: &str,
-    arguments: &[&str],
-) -> Option<PathBuf> {
-    if !have(compiler) && compiler != "musl-gcc" {
-        fastpath_testkit::skip("malloc-no-compiler", "no C or C++ compiler");
-        return None;
-    }
-    let mut built = built.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let known = built.get_or_insert_default();
-    if let Some(path) = known.get(name) {
-        return Some(path.clone());
-    }
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let output = Command::new(compiler)
-        .args(["-O1", "-w", "-fno-builtin", "-pthread", "-o"])
-        .arg(&path)
-        .arg(Path::new(PROGRAMS).join(source))
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
-    known.insert(name.to_owned(), path.clone());
-    Some(path)
-}
-
-fn served(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(program);
-    command.args(arguments).env("LD_PRELOAD", library()).env("FASTPATH_EXPECTED", "1");
-    for (name, value) in settings {
-        command.env(name, value);
-    }
-    command.output().unwrap()
-}
-
-#[track_caller]
-fn passes(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> String {
-    let output = served(program, arguments, settings);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success() && text.contains("ok"),
-        "{} {arguments:?} with {settings:?}: {:?}\n{text}{}",
-        program.display(),
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
-
-const NO_RSEQ: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
-const FRONTS: [&[(&str, &str)]; 7] = [
-    &[],
-    &[NO_RSEQ],
-    &[("FASTPATH_FRONT", "tid")],
-    &[("FASTPATH_FRONT", "tid"), NO_RSEQ],
-    &[("FASTPATH_FRONT", "trylock")],
-    &[("FASTPATH_FRONT", "direct")],
-    &[("FASTPATH_STATS", "exact")],
-];
 
 #[test]
 fn every_c_function_behaves_as_the_c_librarys() {
@@ -271,33 +194,46 @@ fn misuse_is_caught_as_often_as_the_c_library_does_it() {
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
     };
     assert!(count >= 20);
-    // The last four are overflows and writes after free, which break nothing of ours that could be noticed.
+    // The last four are overflows and writes after free; by default they break nothing of ours that could be noticed.
     let frees = count - 4;
-    let (mut ours, mut theirs, mut debug) = (0, 0, 0);
+    const COLUMNS: [(&str, &[(&str, &str)]); 5] = [
+        ("default", &[]),
+        ("F", &[("FASTPATH_DEBUG", "F")]),
+        ("FZP", &[("FASTPATH_DEBUG", "FZP")]),
+        ("hardened", &[("FASTPATH_HARDENED", "on")]),
+        ("tid", &[("FASTPATH_FRONT", "tid")]),
+    ];
+    let missed = |output: &Output| {
+        String::from_utf8_lossy(&output.stdout).contains("not caught") && output.status.success()
+    };
+    let mut sums = [(0, 0); COLUMNS.len() + 1];
+    eprintln!("case  default  F  FZP  hardened  tid  system's");
     for case in 0..count {
         let case_text = case.to_string();
-        let missed = |output: &Output| {
-            String::from_utf8_lossy(&output.stdout).contains("not caught") && output.status.success()
-        };
-        let mine = !missed(&served(&program, &[&case_text], &[]));
-        let checked = !missed(&served(&program, &[&case_text], &[("FASTPATH_DEBUG", "FZP")]));
+        let ours = COLUMNS.map(|(_, settings)| !missed(&served(&program, &[&case_text], settings)));
         let system = !missed(&Command::new(&program).arg(&case_text).output().unwrap());
-        eprintln!("case {case}: default {mine}, FASTPATH_DEBUG=FZP {checked}, system {system}");
-        if case < frees {
-            ours += usize::from(mine);
-            theirs += usize::from(system);
+        let row: Vec<bool> = ours.into_iter().chain([system]).collect();
+        eprintln!(
+            "{case:4}  {}",
+            row.iter().map(|&hit| if hit { "caught" } else { "-" }).collect::<Vec<_>>().join("  ")
+        );
+        for (sum, hit) in sums.iter_mut().zip(row) {
+            let sum = if case < frees { &mut sum.0 } else { &mut sum.1 };
+            *sum += usize::from(hit);
         }
-        debug += usize::from(checked);
     }
-    eprintln!(
-        "double and invalid frees: default {ours}, system {theirs} of {frees}; debug: {debug} of all {count}"
-    );
-    assert!(ours >= theirs && ours == frees, "default catches {ours} of {frees}, the system's {theirs}");
-    assert_eq!(debug, count);
-}
-
-fn archive() -> PathBuf {
-    Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.a")
+    for ((name, _), sum) in COLUMNS.iter().chain(&[("system's", &[][..])]).zip(sums) {
+        eprintln!(
+            "{name}: {} of {frees} wrong frees, {} of {} overflows and late writes",
+            sum.0,
+            sum.1,
+            count - frees
+        );
+    }
+    let [default, checked, all, hardened, _tid, system] = sums;
+    assert!(default.0 >= system.0, "default {default:?}, the system's {system:?}");
+    assert_eq!([default.0, checked.0], [frees; 2]);
+    assert_eq!([all, hardened], [(frees, count - frees); 2]);
 }
 
 #[track_caller]

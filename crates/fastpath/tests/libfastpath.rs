@@ -186,6 +186,15 @@ fn a_foreign_pointer_ends_in_one_line_or_is_left_alone() {
     );
 }
 
+/// The modes of the table of wrong frees.
+const COLUMNS: [(&str, &[(&str, &str)]); 5] = [
+    ("default", &[]),
+    ("F", &[("FASTPATH_DEBUG", "F")]),
+    ("FZP", &[("FASTPATH_DEBUG", "FZP")]),
+    ("hardened", &[("FASTPATH_HARDENED", "on")]),
+    ("tid", &[("FASTPATH_FRONT", "tid")]),
+];
+
 #[test]
 fn misuse_is_caught_as_often_as_the_c_library_does_it() {
     let Some(program) = build("misuse.c", "misuse", &[]) else { return };
@@ -196,13 +205,6 @@ fn misuse_is_caught_as_often_as_the_c_library_does_it() {
     assert!(count >= 20);
     // The last four are overflows and writes after free; by default they break nothing of ours that could be noticed.
     let frees = count - 4;
-    const COLUMNS: [(&str, &[(&str, &str)]); 5] = [
-        ("default", &[]),
-        ("F", &[("FASTPATH_DEBUG", "F")]),
-        ("FZP", &[("FASTPATH_DEBUG", "FZP")]),
-        ("hardened", &[("FASTPATH_HARDENED", "on")]),
-        ("tid", &[("FASTPATH_FRONT", "tid")]),
-    ];
     let missed = |output: &Output| {
         String::from_utf8_lossy(&output.stdout).contains("not caught") && output.status.success()
     };

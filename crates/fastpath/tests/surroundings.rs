@@ -83,13 +83,16 @@ fn every_setting_is_in_the_readmes_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
     let mut found = 0;
-    for file in std::fs::read_dir(root.join("crates/alloc/src")).unwrap() {
-        let Ok(text) = std::fs::read_to_string(file.unwrap().path()) else { continue };
-        for part in text.split("b\"FASTPATH_").skip(1) {
-            let name = format!("FASTPATH_{}", part.split('"').next().unwrap());
-            found += 1;
-            let for_tests = name.starts_with("FASTPATH_TEST_");
-            assert!(for_tests || readme.contains(&format!("| `{name}` |")), "{name} is not in the table");
+    let source = root.join("crates/alloc/src");
+    for folder in [source.clone(), source.join("profile")] {
+        for file in std::fs::read_dir(folder).unwrap() {
+            let Ok(text) = std::fs::read_to_string(file.unwrap().path()) else { continue };
+            for part in text.split("b\"FASTPATH_").skip(1) {
+                let name = format!("FASTPATH_{}", part.split('"').next().unwrap());
+                found += 1;
+                let for_tests = name.starts_with("FASTPATH_TEST_");
+                assert!(for_tests || readme.contains(&format!("| `{name}` |")), "{name} is not in the table");
+            }
         }
     }
     assert!(found >= 6, "the names are written as bytes in crates/alloc/src");

@@ -25,9 +25,9 @@ use crate::source::{ClassSource, SHEAVES};
 use crate::{cpu, heap, os, report, stats, tid};
 
 /// Bytes of objects that a barn holds at most, in classes whose sheaves are large.
-const BARN_BYTES: usize = 512 * 1024;
+const BARN_BYTES: usize = 640 * 1024;
 /// Full sheaves that a barn holds at most.
-const BARN: usize = 64;
+const BARN: usize = 176;
 
 /// The lock of lists and barns.
 #[derive(Debug)]

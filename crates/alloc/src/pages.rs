@@ -6,7 +6,9 @@
 //! A piece is reserved whole and made accessible from its start on, so it costs the kernel at most two mappings
 //! whatever happens inside. Three bits per unit: *used*; *dirty*, for a free unit whose memory may be resident; and
 //! *kept*, for a dirty one that a big block left behind. Dirty units beyond the limits go back to the system in
-//! batches, inside the `free` that exceeded the limit, because an idle process calls nothing.
+//! batches, inside the `free` that exceeded the limit, because an idle process calls nothing. A program that takes the same
+//! memory back within a second raises the limits by what it took back: giving it away once more would only cost it the
+//! page faults again. What was raised decays by a quarter a second.
 
 use crate::classes::UNIT;
 use crate::lock::{Lock, Rank};
@@ -22,7 +24,9 @@ const PIECE_ALIGN: usize = 2 << 20;
 /// Units made accessible at a time.
 const COMMIT_STEP: usize = 32;
 /// Dirty units that are always kept.
-const DIRTY_FLOOR: usize = (16 << 20) / UNIT;
+const DIRTY_FLOOR: usize = (8 << 20) / UNIT;
+/// Runs from this on are as good as blocks of their own.
+const LARGE_RUN: usize = (1 << 20) / UNIT;
 /// Units of freed big blocks that are always kept.
 const KEPT_FLOOR: usize = (64 << 20) / UNIT;
 
@@ -60,14 +64,20 @@ pub(crate) struct Pages {
     records: *mut Piece,
     /// When kept units were last given back, in seconds.
     swept: u64,
+    /// Units given back to the system lately, and when the last of them were, in seconds.
+    given: usize,
+    given_at: u64,
+    /// What the limits are raised by.
+    spare: usize,
+    /// When that last decayed, in seconds.
+    decayed: u64,
 }
 
 // SAFETY: the pieces are reached through the lock only.
 unsafe impl Send for Pages {}
 
-static PAGES: Lock<Pages> = Lock::new(
-    Rank::Pages,
-    Pages {
+impl Pages {
+    const NONE: Self = Self {
         first: core::ptr::null_mut(),
         last: core::ptr::null_mut(),
         reserved: 0,
@@ -81,8 +91,14 @@ static PAGES: Lock<Pages> = Lock::new(
         limited: false,
         records: core::ptr::null_mut(),
         swept: 0,
-    },
-);
+        given: 0,
+        given_at: 0,
+        spare: 0,
+        decayed: 0,
+    };
+}
+
+static PAGES: Lock<Pages> = Lock::new(Rank::Pages, Pages::NONE);
 
 /// A run that was taken.
 #[derive(Clone, Copy)]
@@ -123,8 +139,10 @@ pub(crate) fn extend(base: usize, units: usize, more: usize) -> Option<bool> {
 pub(crate) fn trim() -> usize {
     PAGES.lock().map_or(0, |mut pages| {
         let before = pages.dirty + pages.kept;
+        pages.spare = 0;
         pages.purge_small(0);
         pages.purge_kept(0);
+        pages.given = 0;
         pages.drop_free_pieces();
         (before - pages.dirty - pages.kept) * UNIT
     })
@@ -289,8 +307,34 @@ impl Pages {
         self.kept -= kept;
         self.used += units;
         self.peak = self.peak.max(self.used);
+        // Small runs that do not fit between what is left prove nothing: only when little is left was it too little.
+        if self.given > 0 && dirty + kept < units && (units >= LARGE_RUN || self.dirty <= DIRTY_FLOOR / 2) {
+            self.regret(units - dirty - kept);
+        }
         note(self.used);
         Some(Run { base: piece.base + at * UNIT, zeroed: dirty + kept == 0 })
+    }
+
+    /// Notes that `units` units without memory are taken while others are missed that were given back.
+    #[cold]
+    fn regret(&mut self, units: usize) {
+        let back = units.min(self.given);
+        self.given -= back;
+        if os::seconds().wrapping_sub(self.given_at) <= 1 {
+            self.spare = (self.spare + back).min(self.peak);
+        } else {
+            self.given = 0;
+        }
+    }
+
+    /// Lets what the limits are raised by shrink, a quarter a second.
+    #[cold]
+    fn decay(&mut self) {
+        let second = os::seconds();
+        if second != self.decayed {
+            self.decayed = second;
+            self.spare -= self.spare.div_ceil(4);
+        }
     }
 
     fn reserve(&mut self, units: usize, align: usize) -> Option<*mut Piece> {
@@ -404,21 +448,24 @@ impl Pages {
             self.drop_free_pieces();
             return;
         }
-        let limit = DIRTY_FLOOR.max(self.peak / 8);
-        if self.dirty > limit {
-            self.purge_small(limit / 2);
+        if self.spare > 0 {
+            self.decay();
+        }
+        let limit = DIRTY_FLOOR.max(self.peak / 16);
+        if self.dirty > limit + self.spare {
+            self.purge_small(limit / 2 + self.spare);
             self.peak = self.used.max(self.peak - self.peak / 8);
         }
         // Blocks of a few MiB come and go: what one leaves behind serves the next without a page fault, as long as it
         // is not more than what is in use. What is beyond a quarter of that goes back once a second.
         let most = KEPT_FLOOR.max(self.used);
-        if self.kept > most {
-            self.purge_kept(most / 2);
-        } else if big && self.kept > KEPT_FLOOR.max(self.used / 4) {
+        if self.kept > most + self.spare {
+            self.purge_kept(most / 2 + self.spare);
+        } else if big && self.kept > KEPT_FLOOR.max(self.used / 4) + self.spare {
             let second = os::seconds();
             if second != self.swept {
                 self.swept = second;
-                self.purge_kept(KEPT_FLOOR.max(self.used / 4) / 2);
+                self.purge_kept(KEPT_FLOOR.max(self.used / 4) / 2 + self.spare);
             }
         }
     }
@@ -465,11 +512,13 @@ impl Pages {
         self.purge(target, true);
     }
 
-    /// Gives dirty (or kept) units back, lowest addresses first, until `target` are left.
+    /// Gives dirty (or kept) units back until `target` are left: the lowest, because `find` takes them first again.
     fn purge(&mut self, target: usize, big: bool) {
         if self.no_purge {
             return;
         }
+        self.given_at = os::seconds();
+        let mut spared = target;
         let mut piece = self.first;
         while !piece.is_null() {
             // SAFETY: as in `take`.
@@ -485,12 +534,19 @@ impl Pages {
                     break;
                 }
                 let end = find_bit(bits, at, this.units, false);
+                let stay = spared.min(end - at);
+                spared -= stay;
+                at += stay;
+                if at == end {
+                    continue;
+                }
                 if !os::purge(this.base + at * UNIT, (end - at) * UNIT) {
                     self.no_purge = true;
                     return;
                 }
                 let cleared = set_bits(bits, at, end - at, false);
                 self.purged += cleared as u64;
+                self.given += cleared;
                 stats::count(word::PURGED, (cleared * UNIT) as u64);
                 if big {
                     self.kept -= cleared;
@@ -518,6 +574,33 @@ mod tests {
         assert_eq!(find_bit(&bits, 60, 100, false), 100);
         assert_eq!(set_bits(&mut bits, 0, PIECE, false), 105);
         assert_eq!(find_bit(&bits, 0, PIECE, true), PIECE);
+    }
+
+    #[test]
+    fn what_is_taken_back_at_once_is_not_given_again() {
+        let mut pages = Pages::NONE;
+        let mut purged = 0;
+        // Forty MiB come and go. (A cycle may take more than a second on a busy machine, and then proves nothing.)
+        for cycle in 0..100 {
+            let runs = [(); 80].map(|()| pages.take(8, 1).unwrap());
+            for run in runs {
+                pages.give(run.base, 8, false);
+            }
+            if cycle == 0 {
+                assert!(pages.dirty <= DIRTY_FLOOR, "the first time, memory goes back at once");
+            } else if pages.purged == purged {
+                assert!(pages.spare <= pages.peak && pages.dirty <= pages.peak);
+                // What was raised shrinks again.
+                for _ in 0..100 {
+                    pages.decayed = 0;
+                    pages.decay();
+                }
+                assert_eq!(pages.spare, 0);
+                return;
+            }
+            purged = pages.purged;
+        }
+        panic!("{} units are still given back and faulted in again", pages.purged);
     }
 
     #[test]

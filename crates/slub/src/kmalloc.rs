@@ -277,12 +277,14 @@ impl<H: Host> Kmalloc<H> {
         let room = self.room(memory);
         let used = self.request(memory).unwrap_or(room);
         if size <= room {
-            if zero {
-                // SAFETY: inside the memory's room. What lies behind the bytes that were asked for was never zeroed.
-                unsafe { memory.add(size.min(used)).write_bytes(0, room - size.min(used)) };
-            }
             if let Some(object) = NonNull::new(memory) {
                 self.asked_for(object, size);
+            }
+            if zero {
+                // Behind the bytes asked for lies a zone that stays red where it is kept; old bytes where it is not.
+                let (from, to) = if self.tracked { (used.min(size), size) } else { (size, room) };
+                // SAFETY: inside the memory's room.
+                unsafe { memory.add(from).write_bytes(0, to - from) };
             }
             return memory;
         }

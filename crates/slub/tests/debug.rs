@@ -9,7 +9,9 @@ mod support;
 
 use core::ptr::NonNull;
 use fastpath_slub::debug::TrackKind;
-use fastpath_slub::{CacheFlags, CacheSpec, Corruption, FreePointer, Kmalloc, PageSource, Step, Wait};
+use fastpath_slub::{Cache, CacheFlags, CacheSpec, Corruption, FreePointer, Kmalloc, PageSource, Step, Wait};
+use fastpath_testkit::slub_suite::{self as suite, Counts, ObjectCache};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::fronts::{Front, Maker, free_all, on_every_front};
 use support::{PLACE, SIZING, TestHost, at, leak, script_ran};
 
@@ -459,6 +461,148 @@ fn a_handler_that_interrupts_the_lock_holder_allocates_and_frees() {
         assert_eq!((cache.destroy(), kinds(host)), (Ok(()), vec![]));
         assert_eq!(host.pages(), 0);
     });
+}
+
+/// The contract of an object cache, on a front end behind the trait.
+struct Suite(&'static dyn Front);
+
+impl ObjectCache for Suite {
+    fn object_size(&self) -> usize {
+        self.0.slabs().layout().object_size
+    }
+    fn align(&self) -> usize {
+        self.0.slabs().layout().align
+    }
+    fn alloc(&self) -> Option<NonNull<u8>> {
+        self.0.get(Wait::Yes)
+    }
+    unsafe fn free(&self, object: NonNull<u8>) {
+        self.0.free(object);
+    }
+    fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
+        out.iter_mut().all(|place| {
+            *place = self.0.alloc().as_ptr();
+            true
+        })
+    }
+    unsafe fn free_bulk(&self, objects: &mut [*mut u8]) {
+        self.0.put_bulk(objects);
+    }
+    fn alloc_nolock(&self) -> Option<NonNull<u8>> {
+        self.0.get(Wait::Never)
+    }
+    unsafe fn free_nolock(&self, object: NonNull<u8>) {
+        self.0.put(object, Wait::Never);
+    }
+    fn shrink(&self) -> bool {
+        self.0.slabs().shrink_slabs()
+    }
+    fn destroy(&self) -> Result<(), usize> {
+        self.0.destroy().map_err(|busy| busy.slabs)
+    }
+    fn counts(&self) -> Counts {
+        let info = self.0.slabs().info();
+        Counts {
+            active: info.active_objs,
+            free_in_partial: info.free_in_partial,
+            objects: info.num_objs,
+            slabs: info.num_slabs,
+            partial: info.partial_slabs,
+        }
+    }
+    fn validate(&self) -> Result<usize, &'static str> {
+        self.0.slabs().validate()
+    }
+}
+
+#[test]
+fn the_contract_holds_under_all_flags() {
+    on_every_front("K55", |maker| {
+        let mut live = vec![core::ptr::null_mut(); 400];
+        let zero = CacheFlags::INIT_ON_ALLOC.with(CacheFlags::INIT_ON_FREE);
+        for flags in [ALL.with(CacheFlags::HARDENED), Z.with(U).with(CacheFlags::RANDOM).with(zero)] {
+            suite::every_live_object(&Suite(maker.cache(72, flags)), &mut live, 20, 5);
+            assert_eq!((maker.host.texts(), maker.host.pages()), (vec![], 0));
+        }
+    });
+}
+
+/// Validation comes while others allocate and free: it sees each object in one state or the other, never between.
+#[test]
+fn validation_may_come_at_any_time() {
+    let host = TestHost::new();
+    let cache: &'static Cache<TestHost> =
+        leak(Cache::new(host, CacheSpec::new("test", 64).flags(ALL), &SIZING));
+    let running = leak(AtomicUsize::new(3));
+    std::thread::scope(|scope| {
+        for seed in 1..=3 {
+            scope.spawn(move || {
+                let mut numbers = suite::Numbers::new(seed);
+                let mut mine = Vec::new();
+                for _ in 0..3000 {
+                    if mine.len() < 40 && numbers.below(2) == 0 {
+                        let object = cache.alloc().expect("memory");
+                        suite::mark(object, 64);
+                        mine.push(object);
+                    } else if !mine.is_empty() {
+                        let object = mine.swap_remove(numbers.below(mine.len()));
+                        suite::check(object, 64);
+                        cache.put(object, Wait::Yes);
+                    }
+                }
+                free_all(cache, mine);
+                running.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        while running.load(Ordering::SeqCst) != 0 {
+            let _ = cache.slabs().validate();
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!((kinds(host), cache.slabs().validate()), (vec![], Ok(0)));
+    assert_eq!(cache.destroy(), Ok(()));
+}
+
+#[test]
+fn a_new_slab_that_fails_its_check_is_replaced_and_no_lock_stays_held() {
+    on_every_front("K37", |maker| {
+        let host = maker.host;
+        let cache = maker.cache(64, P);
+        // Before anybody had an object of it, a stray write hits the first one.
+        at(Step::NewSlab, 0, move || {
+            let bytes = cache.slabs().layout().size;
+            let page = host.0.memory.last.load(Ordering::SeqCst) as *mut u8;
+            // SAFETY: inside the new slab; breaking it is the test.
+            unsafe { page.add(bytes / 2 & !7).write(1) };
+        });
+        let object = cache.alloc();
+        assert!(script_ran());
+        assert_eq!(kinds(host), [Corruption::Poison]);
+        assert!(cache.slabs().fork_prepare(), "no lock is held");
+        // SAFETY: prepared above.
+        unsafe { cache.slabs().fork_done() };
+        cache.free(object);
+        assert_eq!(cache.destroy().unwrap_err().slabs, 1);
+    });
+}
+
+#[test]
+fn zeroing_spares_what_was_asked_for() {
+    // The number of bytes asked for lies behind the object: zeroing the object when it is freed leaves it.
+    let host = TestHost::new();
+    let zero = CacheFlags::INIT_ON_ALLOC.with(CacheFlags::INIT_ON_FREE);
+    let heap = leak(Kmalloc::with_flags(host, 0, 1, &SIZING, Z.with(U).with(F).with(zero)));
+    for _ in 0..3 {
+        for size in [1, 20, 100, 5000] {
+            let memory = NonNull::new(heap.kmalloc(size, false)).unwrap();
+            assert!((0..size as isize).all(|at| read(memory, at) == 0), "size {size}");
+            assert_eq!(read(memory, size as isize), 0xcc);
+            (0..size as isize).for_each(|at| write(memory, at, 7));
+            // SAFETY: allocated above.
+            unsafe { heap.kfree(memory.as_ptr()) };
+        }
+    }
+    assert_eq!((kinds(host), heap.destroy()), (vec![], Ok(())));
 }
 
 #[test]

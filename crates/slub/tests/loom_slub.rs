@@ -237,6 +237,37 @@ fn tid_cache(host: ModelHost, size: usize) -> Shared<Tid> {
 }
 
 #[test]
+fn a_full_slab_is_kept_by_one_cpu() {
+    let _one = ONE.lock();
+    explore("tid-partial", Some(3), 500, || {
+        let host = ModelHost::new();
+        let cache = tid_cache(host, 2048);
+        // One full slab, and another that is the CPU's.
+        let [a, b, c] = [(); 3].map(|()| Object(cache.alloc().expect("memory")));
+        let other = thread::spawn(move || {
+            run_as(1, 2);
+            // SAFETY: ours.
+            unsafe { cache.free(b.0) };
+            // What either of them kept goes to the node, whoever takes it.
+            cache.flush_cpu(0);
+        });
+        // SAFETY: ours.
+        unsafe { cache.free(a.0) };
+        let again = Object(cache.alloc().expect("memory"));
+        other.join().unwrap();
+        // SAFETY: ours.
+        unsafe {
+            cache.free(again.0);
+            cache.free(c.0);
+        }
+        assert_eq!(cache.destroy(), Ok(()), "no slab is lost or kept twice");
+        cache.end();
+        host.end();
+    });
+    fastpath_testkit::case("K26", "model");
+}
+
+#[test]
 fn a_free_against_the_loss_of_the_cpu_slab() {
     let _one = ONE.lock();
     explore("tid-detach", None, 50, || {

@@ -33,6 +33,7 @@ impl GraceHead {
     }
 
     /// The cache it was made for.
+    #[cfg(not(loom))]
     pub(crate) const fn cache(&self) -> *const () {
         self.cache
     }

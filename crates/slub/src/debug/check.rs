@@ -15,6 +15,7 @@ use crate::host::{Corruption, Host};
 use crate::slab::{DAMAGED, Slab};
 use crate::slabs::Slabs;
 use crate::spec::CacheFlags;
+use crate::sync::{Ordering, fence};
 use crate::word::{NONE, SlabWord};
 use core::ptr::NonNull;
 
@@ -73,6 +74,8 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                 zone("Left Redzone", C::RedZone, object.wrapping_sub(layout.red_left), object.addr(), red);
                 zone("Right Redzone", C::RedZone, end, inuse, red);
                 if let Some(request) = self.request(object).filter(|_| active) {
+                    // ORDERING: Acquire, pairs with the Release in `set_request`.
+                    fence(Ordering::Acquire);
                     let from = object.wrapping_add(request.min(layout.object_size));
                     zone("kmalloc Redzone", C::RedZone, from, end.addr(), red);
                 }
@@ -374,10 +377,13 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let size = size.min(layout.object_size);
             // SAFETY: in the object's share of the slab, and behind what its user uses.
             unsafe {
-                object.as_ptr().add(layout.request).cast::<usize>().write(size);
                 if self.flags().contains(CacheFlags::RED_ZONE) {
                     object.as_ptr().add(size).write_bytes(pattern::RED_ACTIVE, layout.object_size - size);
                 }
+                // ORDERING: Release, pairs with the Acquire in `check_object`: the zone is red for whoever validates and sees
+                // where it begins.
+                fence(Ordering::Release);
+                object.as_ptr().add(layout.request).cast::<usize>().write_volatile(size);
             }
         }
     }

@@ -13,7 +13,8 @@
 //! of the caches that match; of several, the first counts. A block without letters means F, Z, P and U. `-` takes back
 //! the letters before it. A letter that is none of these is reported and ignored.
 
-use crate::spec::CacheFlags;
+use crate::sizing::{Layout, Sizing};
+use crate::spec::{CacheFlags, CacheSpec};
 use core::fmt;
 
 /// The letters that stand for flags, in the order they are printed.
@@ -104,6 +105,28 @@ impl<'a> SlabDebug<'a> {
         }
         let global = self.global.unwrap_or(CacheFlags::NONE);
         own.with(if no_leak_trace { global.without(CacheFlags::STORE_USER) } else { global })
+    }
+
+    /// All flags of a cache made for `spec` under this setting: none are added to one that forbids it
+    /// ([`CacheFlags::NO_USER_FLAGS`]), nor, with `O`, to one whose slabs would need a higher order for them.
+    ///
+    /// ```
+    /// use fastpath_slub::{CacheFlags, CacheSpec, Sizing, debug::SlabDebug};
+    /// let (setting, sizing) = (SlabDebug::parse("ZO", |_| ()), Sizing::kernel(4));
+    /// let flags = |spec| setting.applied(&spec, &sizing);
+    /// assert_eq!(flags(CacheSpec::new("small", 64)), CacheFlags::RED_ZONE);
+    /// assert_eq!(flags(CacheSpec::new("page", 4096)), CacheFlags::NONE, "two pages instead of one");
+    /// let own = CacheFlags::NO_USER_FLAGS;
+    /// assert_eq!(flags(CacheSpec::new("own", 64).flags(own)), own);
+    /// ```
+    pub fn applied(&self, spec: &CacheSpec, sizing: &Sizing) -> CacheFlags {
+        let own = spec.flags;
+        if own.contains(CacheFlags::NO_USER_FLAGS) {
+            return own;
+        }
+        let flags = self.flags_for(spec.name, own, own.contains(CacheFlags::NO_LEAK_TRACE));
+        let order = |flags| Layout::of(&spec.flags(flags), sizing, 20).map(|layout| layout.min_order);
+        if self.keep_order && order(flags) > order(own) { own } else { flags }
     }
 
     /// `O`: caches whose slabs would need a higher order for the metadata go without it.

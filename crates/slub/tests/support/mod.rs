@@ -108,6 +108,8 @@ pub struct Memory {
     /// Allocations that still succeed; negative: no limit.
     pub left: AtomicI64,
     pub largest_order: AtomicUsize,
+    /// Address of the last run that was given out.
+    pub last: AtomicUsize,
 }
 
 impl Memory {
@@ -130,7 +132,10 @@ unsafe impl PageSource for Memory {
             0 => None,
             left => Some(if left < 0 { left } else { left - 1 }),
         });
-        enough.ok().and_then(|_| self.region.alloc_slab(order, align, node, wait))
+        let slab = enough.ok().and_then(|_| self.region.alloc_slab(order, align, node, wait))?;
+        // SAFETY: a live descriptor.
+        self.last.store(unsafe { slab.as_ref() }.base().expose_provenance(), Ordering::SeqCst);
+        Some(slab)
     }
     unsafe fn free_slab(&self, slab: NonNull<Slab>, wait: Wait) {
         // SAFETY: as the caller promises.
@@ -277,6 +282,7 @@ impl TestHost {
                 links: OnceLock::new(),
                 left: AtomicI64::new(-1),
                 largest_order: AtomicUsize::new(20),
+                last: AtomicUsize::new(0),
             },
             slots,
             sheaves: OnceLock::new(),

@@ -573,7 +573,7 @@ fn a_new_slab_that_fails_its_check_is_replaced_and_no_lock_stays_held() {
             let bytes = cache.slabs().layout().size;
             let page = host.0.memory.last.load(Ordering::SeqCst) as *mut u8;
             // SAFETY: inside the new slab; breaking it is the test.
-            unsafe { page.add(bytes / 2 & !7).write(1) };
+            unsafe { page.add((bytes / 2) & !7).write(1) };
         });
         let object = cache.alloc();
         assert!(script_ran());

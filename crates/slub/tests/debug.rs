@@ -600,6 +600,9 @@ fn zeroing_spares_what_was_asked_for() {
             (0..size as isize).for_each(|at| write(memory, at, 7));
             // SAFETY: allocated above.
             unsafe { heap.kfree(memory.as_ptr()) };
+            let track = |cache: &Cache<TestHost>| cache.slabs().track(memory, TrackKind::Free);
+            let freed = heap.caches().iter().find_map(track).expect("kept");
+            assert_eq!(freed.frames[1], 0x1234, "so do the records");
         }
     }
     assert_eq!((kinds(host), heap.destroy()), (vec![], Ok(())));

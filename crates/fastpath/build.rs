@@ -17,24 +17,18 @@ fn main() {
     }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let library = root.join("../malloc");
-    if !library.join("Cargo.toml").exists() {
-        // The packaged crate is alone: the library's sources are a package of their own beside it in the repository.
-        // The command is built without the library then, and `fastpath run` says so.
-        println!("cargo::warning=no ../malloc here: this build of the command carries no libfastpath.so");
-        for file in ["libfastpath.so", "libfastpath.a"] {
-            std::fs::write(out.join(file), []).expect("OUT_DIR can be written");
+    let library = if root.join("../malloc/Cargo.toml").exists() {
+        for watched in ["malloc/src", "malloc/Cargo.toml", "malloc/build.rs", "malloc/Cargo.lock"] {
+            watch(&root.join("..").join(watched));
         }
-        println!("cargo::rustc-env=FASTPATH_LIBRARY_FOLDER={}", out.display());
-        return;
-    }
-    for watched in ["malloc/src", "malloc/Cargo.toml", "malloc/build.rs", "malloc/Cargo.lock"] {
-        watch(&root.join("..").join(watched));
-    }
-    for dependency in ["alloc", "percpu", "slub", "sys", "cmpxchg"] {
-        watch(&root.join("..").join(dependency).join("src"));
-        watch(&root.join("..").join(dependency).join("Cargo.toml"));
-    }
+        for dependency in DEPENDENCIES {
+            watch(&root.join("..").join(dependency).join("src"));
+            watch(&root.join("..").join(dependency).join("Cargo.toml"));
+        }
+        root.join("../malloc")
+    } else {
+        unpacked(&root, &out.join("source"))
+    };
 
     let target_folder = out.join("libfastpath");
     let target = env::var("TARGET").expect("cargo sets it");
@@ -93,6 +87,54 @@ fn main() {
         }
     }
     println!("cargo::rustc-env=FASTPATH_LIBRARY_FOLDER={}", out.display());
+}
+
+/// The crates of this workspace that the library is made of.
+const DEPENDENCIES: [&str; 5] = ["alloc", "percpu", "slub", "sys", "cmpxchg"];
+
+/// The library's own package, for a build from the packaged crate. Its sources came along (`libfastpath/`, which names
+/// its manifest otherwise, or cargo would take the folder for a package to be left out); the crates it is made of lie
+/// beside this one, wherever cargo unpacks or vendors packages.
+fn unpacked(root: &Path, to: &Path) -> PathBuf {
+    let from = root.join("libfastpath");
+    watch(&from);
+    let beside = |name: &str| {
+        let (package, version) = (format!("fastpath-{name}"), env!("CARGO_PKG_VERSION"));
+        [format!("{package}-{version}"), package]
+            .into_iter()
+            .map(|folder| root.join("..").join(folder))
+            .find(|folder| folder.join("Cargo.toml").exists())
+            .unwrap_or_else(|| {
+                panic!(
+                    "libfastpath.so is built from fastpath-{name}, which should lie beside {}",
+                    root.display()
+                )
+            })
+    };
+    let manifest = std::fs::read_to_string(from.join("manifest.toml")).expect("packaged with the crate");
+    let mut manifest = manifest.replace("\"../alloc\"", &format!("{:?}", beside("alloc")));
+    manifest.push_str("\n[patch.crates-io]\n");
+    for name in &DEPENDENCIES[1..] {
+        manifest.push_str(&format!("fastpath-{name} = {{ path = {:?} }}\n", beside(name)));
+    }
+    let _ = std::fs::remove_dir_all(to);
+    copy(&from.join("src"), &to.join("src"));
+    std::fs::write(to.join("Cargo.toml"), manifest).expect("OUT_DIR can be written");
+    std::fs::copy(from.join("build.rs"), to.join("build.rs")).expect("packaged with the crate");
+    to.to_owned()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("OUT_DIR can be written");
+    for entry in std::fs::read_dir(from).expect("packaged with the crate") {
+        let path = entry.expect("a folder's entry").path();
+        let target = to.join(path.file_name().expect("an entry has a name"));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).expect("OUT_DIR can be written");
+        }
+    }
 }
 
 fn watch(path: &Path) {

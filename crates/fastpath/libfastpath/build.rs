@@ -1,0 +1,1 @@
+../../malloc/build.rs

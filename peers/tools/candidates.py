@@ -64,9 +64,9 @@ def install(packages):
                 subprocess.run([*command[:-len(packages)], package], **quiet)
 
 
-def worker(name, binary="worker"):
+def worker(name, binary="worker", profile=None):
     """A program of this package with that global allocator, or None with the reason said."""
-    profile = "fat" if name == "fastpath-inline" or binary != "worker" else "release"
+    profile = profile or ("fat" if name == "fastpath-inline" else "release")
     target = here / "target" / name
     command = ["cargo", "build", "--quiet", "--locked", "--profile", profile, "--manifest-path", str(here / "Cargo.toml"),
                "--target-dir", str(target), "--bin", binary]
@@ -160,6 +160,12 @@ def preloads(only, may_install):
         else:
             lacks(f"{name}: no {DEBIAN[name][1]} (package {DEBIAN[name][0]})")
     return found
+
+
+def commit():
+    """The commit of this tree, if it is a checkout."""
+    done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"], text=True, capture_output=True)
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def versions():

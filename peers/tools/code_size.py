@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fastpath developers
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `inline` with fat LTO does to the size of one large program (src/bin/parser.rs)."""
+"""What our allocator, and `inline` with fat LTO, do to the size of one large program (src/bin/parser.rs)."""
 import subprocess
 import time
 
@@ -20,10 +20,13 @@ def text(path):
 
 def measure():
     begun, values = time.time(), {}
-    for name in ("system", "fastpath", "fastpath-inline"):
-        path = candidates.worker(name, "parser")
-        if path and (size := text(path)):
-            values["parser", name] = [size / 1024]
-    return [family("peers-code-size", "Code of one large program, fat LTO", time.time() - begun,
-                   [table("text", "Section .text", "kibibytes", "program", values)],
+    for profile, title in (("release", "default profile"), ("fat", "fat LTO")):
+        for name in ("system", "fastpath", "fastpath-inline"):
+            if profile == "release" and name == "fastpath-inline":
+                continue
+            path = candidates.worker(name, "parser", profile)
+            if path and (size := text(path)):
+                values[title, name] = [size / 1024]
+    return [family("peers-code-size", "Code of one large program", time.time() - begun,
+                   [table("text", "Section .text", "kibibytes", "profile", values)],
                    ["a parser and printer of Rust, JSON, TOML and regular expressions (peers/src/bin/parser.rs)"])]

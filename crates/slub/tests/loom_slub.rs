@@ -268,6 +268,40 @@ fn a_full_slab_is_kept_by_one_cpu() {
 }
 
 #[test]
+fn a_slab_that_becomes_full_under_the_lock_is_kept_by_another() {
+    let _one = ONE.lock();
+    explore("tid-keep-listed", None, 15, || {
+        let host = ModelHost::new();
+        let cache = tid_cache(host, 2048);
+        // Two slabs with one free object each on the node's list, and one that is the CPU's.
+        let [a, b, c, d, e] = [(); 5].map(|()| Object(cache.alloc().expect("memory")));
+        // SAFETY: ours.
+        unsafe {
+            cache.slabs().free_one(b.0, Wait::Yes);
+            cache.slabs().free_one(d.0, Wait::Yes);
+        }
+        let other = thread::spawn(move || {
+            run_as(1, 2);
+            // It may be the first to come back to a slab that has just become full.
+            // SAFETY: ours.
+            unsafe { cache.free(a.0) };
+        });
+        let last = take(cache.slabs());
+        other.join().unwrap();
+        // SAFETY: ours.
+        unsafe {
+            for object in [last, c, e] {
+                cache.free(object.0);
+            }
+        }
+        assert_eq!(cache.destroy(), Ok(()), "no slab is lost");
+        cache.end();
+        host.end();
+    });
+    fastpath_testkit::case("K26", "model");
+}
+
+#[test]
 fn a_free_against_the_loss_of_the_cpu_slab() {
     let _one = ONE.lock();
     explore("tid-detach", None, 50, || {

@@ -390,7 +390,8 @@ fn a_cpu_keeps_some_partial_slabs_to_itself() {
 
 #[test]
 fn producers_and_consumers_on_different_cpus() {
-    fn exchange<B: TidBackend + Send + 'static>(host: TestHost, backend: B, total: usize) {
+    /// `place` puts a thread on a CPU.
+    fn exchange<B: TidBackend + Send + 'static>(host: TestHost, backend: B, total: usize, place: fn(usize)) {
         let cache = cache(host, backend, 64);
         let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<usize>>(16);
         let receiver = Mutex::new(receiver);
@@ -399,7 +400,7 @@ fn producers_and_consumers_on_different_cpus() {
                 let sender = sender.clone();
                 scope.spawn(move || {
                     // All four on one slot: the CPU number is a hint.
-                    run_on(0);
+                    place(0);
                     let mut numbers = suite::Numbers::new(producer);
                     let mut made = 0;
                     while made < total / 4 {
@@ -419,7 +420,7 @@ fn producers_and_consumers_on_different_cpus() {
             for consumer in 1..4 {
                 let receiver = &receiver;
                 scope.spawn(move || {
-                    run_on(consumer);
+                    place(consumer);
                     loop {
                         let Ok(batch) = receiver.lock().unwrap().recv() else { break };
                         for object in batch {
@@ -434,6 +435,7 @@ fn producers_and_consumers_on_different_cpus() {
         });
         assert_eq!(host.reports(), []);
         for cpu in 0..CPUS {
+            place(cpu);
             cache.flush_cpu(cpu);
         }
         let info = cache.info();
@@ -445,10 +447,16 @@ fn producers_and_consumers_on_different_cpus() {
     }
     // What it takes to show rare interleavings.
     const TOTAL: usize = 10_000_000;
-    exchange(TestHost::new(), locked(), TOTAL);
+    exchange(TestHost::new(), locked(), TOTAL, run_on);
     case("K24", "tid-locked");
-    exchange(TestHost::new(), irq_off(), TOTAL);
+    exchange(TestHost::new(), irq_off(), TOTAL, run_on);
     case("K24", "tid-irq_off");
+    // Unlocked exchanges: every slot is touched from one processor only, to which the threads are bound.
+    exchange(TestHost::new(), local(), TOTAL, |cpu| {
+        support::pin_for_real();
+        run_on(cpu);
+    });
+    case("K24", "tid-local");
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
     }
 
     /// [`grab`](Self::grab) for links apart: walks indices, and marks what it took once the exchange has succeeded.
-    pub(crate) fn grab_apart(&self, slab: &Slab, out: &mut [*mut u8]) -> usize {
+    pub(crate) fn grab_apart(&self, slab: &Slab, out: &mut [*mut u8]) -> (usize, bool) {
         let (links, capacity) = (self.host.source().links(slab), slab.capacity());
         let mut word = slab.word();
         loop {
@@ -244,11 +244,12 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let cut = capacity.saturating_sub(first).min(out.len() - listed);
             let count = listed + cut;
             if count == 0 {
-                return 0;
+                return (0, word.full(capacity));
             }
             self.host.step(crate::host::Step::GrabRead);
             let old = word;
-            if slab.try_change(&mut word, old.cut(cut).take(index, count)) {
+            let new = old.cut(cut).take(index, count);
+            if slab.try_change(&mut word, new) {
                 let (base, size) = (slab.base(), slab.size());
                 for (offset, place) in out[listed..count].iter_mut().enumerate() {
                     *place = core::ptr::without_provenance_mut(first + offset);
@@ -263,7 +264,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     }
                 }
                 self.construct(&out[listed..count]);
-                return count;
+                return (count, new.full(capacity));
             }
         }
     }

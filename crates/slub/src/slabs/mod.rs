@@ -10,8 +10,9 @@
 //! 2. Objects leave a slab only while it is *exclusive*: on no list that others look at, or under the list lock, or
 //!    frozen by its owner. So nobody else pops while a batch walks the free list; others can only push on top of it.
 //! 3. A slab on the partial list is not full and not frozen; its flag `PARTIAL` says it is there, under the list lock.
-//! 4. A full slab is on no list. Whoever gives the first object back to a full slab (and sees that in the exchange it
-//!    wins) lists it. Whoever takes the last one unlists it, under the same lock.
+//! 4. A full slab is on no list of slabs to allocate from, at no time: whoever takes the last object unlists it before the
+//!    exchange, under the list lock. Whoever gives the first object back to a full slab (and sees that in the exchange it
+//!    wins) lists it, under the lock, or freezes it in that exchange and owns it, without the lock.
 //! 5. Whoever makes `inuse` 0 decides about the slab, with the list lock taken *before* the exchange: after it the slab
 //!    may be emptied, given back and reused by others.
 //! 6. Frozen slabs are exempt from 4 and 5: their owner lists or discards them when it unfreezes them.
@@ -374,16 +375,27 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let Some(slab) = NonNull::new(held.lists().partial.first()) else { break };
             // SAFETY: members of the list are live descriptors, and the list lock makes the slab exclusive.
             let descriptor = unsafe { slab.as_ref() };
-            let taken = self.grab(descriptor, &mut out[got..]);
+            // Invariant 4: it leaves the list before it can be full. Frees meanwhile only leave more in it.
+            let word = descriptor.word();
+            let left = word.free() + descriptor.capacity().saturating_sub(word.objects());
+            let leaving = left <= out.len() - got;
+            if leaving {
+                // SAFETY: under the list lock; it is the first of the list.
+                unsafe { Self::unlist(&mut held, slab) };
+            }
+            let (taken, full) = self.grab(descriptor, &mut out[got..]);
             got += taken;
-            if taken == 0 || descriptor.word().full(descriptor.capacity()) {
-                // SAFETY: under the list lock; it was the first of the list.
+            if leaving && !full {
+                // SAFETY: under the list lock; on no list, and nobody else lists or keeps it while it is not full.
                 unsafe {
-                    held.lists().partial.remove(slab);
-                    descriptor.set_flags(descriptor.flags() & !PARTIAL);
-                    self.track_full(&mut held, slab);
+                    held.lists().partial.push_front(slab);
+                    descriptor.set_flags(descriptor.flags() | PARTIAL);
                 }
                 held.publish_len();
+            } else if !leaving && full {
+                // Given up for its damage, and frozen: nobody else touches its place.
+                // SAFETY: under the list lock; it is the first of the list.
+                unsafe { Self::unlist(&mut held, slab) };
             }
         }
         if got != 0 {
@@ -394,9 +406,24 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         got
     }
 
+    /// Takes a slab off the partial list.
+    ///
+    /// # Safety
+    ///
+    /// Under the list lock; the slab is on that list.
+    unsafe fn unlist(held: &mut Held<'_, H::Lock>, slab: NonNull<Slab>) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            held.lists().partial.remove(slab);
+            slab.as_ref().set_flags(slab.as_ref().flags() & !PARTIAL);
+        }
+        held.publish_len();
+    }
+
     /// Takes up to `out.len()` objects out of an exclusive slab with one exchange: first from its list, then by cutting
-    /// new ones.
-    fn grab(&self, slab: &Slab, out: &mut [*mut u8]) -> usize {
+    /// new ones. Says how many, and whether the exchange made the slab full: it is nobody's then, and whoever gives the first
+    /// object back decides about it.
+    fn grab(&self, slab: &Slab, out: &mut [*mut u8]) -> (usize, bool) {
         let config = self.config();
         if config.apart {
             return self.grab_apart(slab, out);
@@ -426,7 +453,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             let cut = capacity.saturating_sub(first).min(out.len() - listed);
             let count = listed + cut;
             if count == 0 {
-                return 0;
+                return (0, word.full(capacity));
             }
             self.host.step(Step::GrabRead);
             let new = word.cut(cut).take(head, count);
@@ -436,21 +463,22 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
                     *place = unsafe { slab.object(first + index) };
                 }
                 self.construct(&out[listed..count]);
-                return count;
+                return (count, new.full(capacity));
             }
         }
     }
 
-    /// A free list leads astray: what remains of the slab is given up, as if all were in use. Returns 0.
+    /// A free list leads astray: what remains of the slab is given up, as if all were in use, and nothing is ever taken from
+    /// it again (frozen). Returns no objects, and that the slab is full.
     #[cold]
-    fn corrupt_list(&self, slab: &Slab, object: *mut u8) -> usize {
+    fn corrupt_list(&self, slab: &Slab, object: *mut u8) -> (usize, bool) {
         self.host.corrupted(Corruption::FreePointer, self.name(), object);
         let mut word = slab.word();
         loop {
             let rest = slab.capacity().saturating_sub(word.objects());
-            let used = word.cut(rest).take(NONE, word.free() + rest);
+            let used = word.cut(rest).take(NONE, word.free() + rest).with_frozen(true);
             if slab.try_change(&mut word, used) {
-                return 0;
+                return (0, true);
             }
         }
     }
@@ -461,7 +489,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
         self.host.step(Step::NewSlab);
         // SAFETY: a live descriptor, and nobody else knows it.
         let descriptor = unsafe { slab.as_ref() };
-        let got = self.grab(descriptor, out);
+        let (got, _) = self.grab(descriptor, out);
         self.list_new(slab, node, wait);
         got
     }
@@ -628,7 +656,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             // SAFETY: the whole chain is ours since the exchange; frozen, so exclusive (Invariant 2).
             unsafe {
                 next = *slab.as_ref().next.get();
-                got += self.grab(slab.as_ref(), &mut out[got..]);
+                got += self.grab(slab.as_ref(), &mut out[got..]).0;
             }
             self.push_pending(slab, node);
         }

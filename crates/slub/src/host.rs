@@ -42,6 +42,8 @@ pub enum Step {
     FreeListed,
     /// A refill has read the slab word and walked the list, and not yet exchanged it.
     GrabRead,
+    /// A refill has taken objects of a listed slab, and the list is not in order yet; the list lock is held.
+    Grabbed,
     /// A new slab was allocated and nobody knows it yet.
     NewSlab,
     /// A refilled sheaf is in hand and not yet installed.

@@ -11,7 +11,7 @@ mod support;
 use core::ptr::NonNull;
 use fastpath_slub::tid::backend::{IrqOff, Local, Locked};
 use fastpath_slub::tid::{first_tid, next_tid, tid_cpu, tid_event, tid_step};
-use fastpath_slub::{CacheSpec, Corruption, StatItem, Step, TidBackend, TidCache};
+use fastpath_slub::{CacheSpec, Corruption, StatItem, Step, TidBackend, TidCache, Wait};
 use fastpath_testkit::{case, slub_suite as suite};
 use std::sync::Mutex;
 use support::{AllStop, CPUS, Here, OneTask, SIZING, TestHost, at, leak, no_script, run_on, script_ran};
@@ -381,6 +381,37 @@ fn partials<B: TidBackend + 'static>(host: TestHost, backend: B) {
     assert_eq!(cache.slabs().validate(), Ok(0));
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!((host.pages(), host.reports()), (0, vec![]));
+}
+
+/// A slab of the node's list becomes full; before the list's owner gets further, an object comes back to it and the CPU
+/// keeps it, for which it needs no lock.
+fn full_and_kept<B: TidBackend + 'static>(host: TestHost, backend: B) {
+    let cache = cache(host, backend, 1024);
+    let capacity = cache.slabs().layout().objects;
+    let mut groups: Vec<Vec<_>> = (0..4).map(|_| (0..capacity).map(|_| alloc(cache)).collect()).collect();
+    // Two slabs with one free object each on the node's list.
+    for group in &mut groups[..2] {
+        // SAFETY: allocated above.
+        unsafe { cache.slabs().free_one(group.pop().unwrap(), Wait::Yes) };
+    }
+    assert_eq!(cache.info().partial_slabs, 2);
+    let back = groups[0].pop().unwrap();
+    at(Step::Grabbed, 0, move || free(cache, back));
+    let last = cache.slabs().alloc_one(0, Wait::Yes).expect("memory");
+    assert!(script_ran());
+    assert_eq!(cache.slabs().stat(StatItem::CpuPartialFree), 1);
+    assert_eq!((cache.info().partial_slabs, cache.info().free_in_partial), (1, 1), "the other one");
+    assert!(cache.slabs().validate().is_ok());
+    for object in groups.into_iter().flatten().chain([last]) {
+        free(cache, object);
+    }
+    assert_eq!(cache.destroy(), Ok(()));
+    assert_eq!((host.pages(), host.reports()), (0, vec![]));
+}
+
+#[test]
+fn a_slab_that_becomes_full_may_be_kept_at_once() {
+    on_every_backend!("K26", full_and_kept);
 }
 
 #[test]

@@ -385,6 +385,7 @@ impl<H: Host, const NODES: usize> Slabs<H, NODES> {
             }
             let (taken, full) = self.grab(descriptor, &mut out[got..]);
             got += taken;
+            self.host.step(Step::Grabbed);
             if leaving && !full {
                 // SAFETY: under the list lock; on no list, and nobody else lists or keeps it while it is not full.
                 unsafe {

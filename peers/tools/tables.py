@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The fastpath developers
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Results in the format of `fastpath bench --json` (docs/bench-schema.json), and how to look into them."""
+import json
 import math
 import os
 import platform
@@ -38,6 +39,22 @@ def machine():
             "allowed": ",".join(map(str, sorted(os.sched_getaffinity(0)))), "kernel": platform.release(),
             "virtual_machine": " hypervisor" in text, "counter": "tsc" if counter else "clock_monotonic",
             "counter_hz": hertz if counter else 1e9, "counter_is_cycles": counter, "load": os.getloadavg()[0]}
+
+
+def dump(report):
+    """The report as text: a line per cell, five digits per figure."""
+
+    def short(value):
+        if isinstance(value, float):
+            return float(f"{value:.5g}")
+        if isinstance(value, dict):
+            return {key: short(inner) for key, inner in value.items()}
+        return [short(inner) for inner in value] if isinstance(value, list) else value
+
+    text = json.dumps(short(report), separators=(",", ":"))
+    for mark in ('{"row":', '{"name":'):
+        text = text.replace("," + mark, ",\n" + mark)
+    return text + "\n"
 
 
 class Look:

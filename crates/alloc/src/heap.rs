@@ -19,7 +19,9 @@ use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
-use crate::{big, caches, cpu, debug, errno, fork, libc_symbols, limit, os, profile, report, stats, tid};
+use crate::{
+    big, caches, cpu, debug, errno, fork, libc_symbols, limit, live, os, profile, report, stats, tid,
+};
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -73,7 +75,12 @@ pub(crate) fn front_number() -> u64 {
 
 /// The name of the front end that runs.
 pub(crate) fn front() -> &'static str {
-    match MODE.load(Relaxed) {
+    front_name(MODE.load(Relaxed))
+}
+
+/// The name of the front end with that number.
+pub(crate) fn front_name(number: u8) -> &'static str {
+    match number {
         RSEQ => "sheaf/rseq",
         LOCKED => "sheaf/trylock",
         DIRECT => "direct",
@@ -234,6 +241,7 @@ pub(crate) unsafe fn free_sized<const CLEAR: bool>(pointer: *mut u8, size: usize
 #[inline(never)]
 pub extern "C" fn malloc_empty(class2: usize) -> *mut u8 {
     let class = class2 / 2;
+    live::tick();
     let mut object = cpu::alloc_slow(class);
     if object.is_null() && limit::on() && trim() {
         object = malloc_slow(CLASSES[class].size as usize);
@@ -290,6 +298,7 @@ pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
     if profile::on() && !block.0.is_null() {
         profile::allocated(block.0, size);
     }
+    live::tick();
     block
 }
 

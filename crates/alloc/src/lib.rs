@@ -44,6 +44,7 @@ mod heap;
 #[allow(non_snake_case, unreachable_pub, reason = "mangled names, some of which `raw` passes on")]
 mod libc_symbols;
 mod limit;
+pub mod live;
 #[expect(unsafe_code, reason = "hands out references under a lock")]
 mod lock;
 mod meta;
@@ -66,6 +67,8 @@ mod source;
 mod stats;
 #[expect(unsafe_code, reason = "caches in raw memory")]
 mod tid;
+
+pub mod text;
 
 #[expect(unsafe_code, reason = "the raw entry points of the C library's names")]
 pub mod raw;

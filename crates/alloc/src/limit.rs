@@ -50,6 +50,12 @@ pub(crate) fn is_tight(bytes: usize) -> bool {
     bytes > SOFT.load(Relaxed)
 }
 
+/// The soft and the hard limit, in bytes; `None`: there is none.
+pub(crate) fn limits() -> (Option<usize>, Option<usize>) {
+    let get = |limit: &AtomicUsize| Some(limit.load(Relaxed)).filter(|&bytes| bytes != NONE);
+    (get(&SOFT), get(&HARD))
+}
+
 /// Reads the setting.
 pub(crate) fn set_up() {
     let Some(value) = settings::variable(b"FASTPATH_LIMIT") else { return };

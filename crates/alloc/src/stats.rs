@@ -180,6 +180,55 @@ pub struct Stats {
     pub big_frees: u64,
 }
 
+impl Stats {
+    /// All figures, in the order of the fields.
+    pub(crate) fn figures(&self) -> [u64; 18] {
+        [
+            self.small_bytes as u64,
+            self.small_objects as u64,
+            self.cached_bytes as u64,
+            self.slab_bytes as u64,
+            self.big_bytes as u64,
+            self.mapped_bytes as u64,
+            self.dirty_bytes as u64,
+            self.reserved_bytes as u64,
+            self.purged_bytes,
+            self.record_bytes as u64,
+            self.refills,
+            self.refilled,
+            self.flushes,
+            self.flushed,
+            self.direct_allocs,
+            self.direct_frees,
+            self.big_allocs,
+            self.big_frees,
+        ]
+    }
+
+    pub(crate) fn from_figures(figures: [u64; 18]) -> Self {
+        Self {
+            small_bytes: figures[0] as usize,
+            small_objects: figures[1] as usize,
+            cached_bytes: figures[2] as usize,
+            slab_bytes: figures[3] as usize,
+            big_bytes: figures[4] as usize,
+            mapped_bytes: figures[5] as usize,
+            dirty_bytes: figures[6] as usize,
+            reserved_bytes: figures[7] as usize,
+            purged_bytes: figures[8],
+            record_bytes: figures[9] as usize,
+            refills: figures[10],
+            refilled: figures[11],
+            flushes: figures[12],
+            flushed: figures[13],
+            direct_allocs: figures[14],
+            direct_frees: figures[15],
+            big_allocs: figures[16],
+            big_frees: figures[17],
+        }
+    }
+}
+
 /// Reads the statistics. Takes every lock of the heap once, one after the other.
 ///
 /// ```
@@ -189,6 +238,11 @@ pub struct Stats {
 /// # drop(block);
 /// ```
 pub fn stats() -> Stats {
+    collect(|_, _| {})
+}
+
+/// [`stats`], with a look at every class.
+pub(crate) fn collect(mut each: impl FnMut(usize, caches::Holding)) -> Stats {
     let (pages, counts) = (pages::figures(), cpu::counts());
     let mapped = big::MAPPED_BYTES.load(Relaxed);
     let mut stats = Stats {
@@ -214,6 +268,7 @@ pub fn stats() -> Stats {
         stats.small_objects += holding.used;
         stats.small_bytes += holding.used * size;
         stats.slab_bytes += holding.slab_bytes;
+        each(class, holding);
     }
     stats
 }

@@ -50,6 +50,10 @@ pub(crate) enum Command {
     Info(InfoArgs),
     /// Show a heap profile: a table, folded stacks, a flame graph
     Prof(ProfArgs),
+    /// Watch the heap of a running program
+    Top(TopArgs),
+    /// Print the heap of a running program as OpenMetrics text, or serve it to a scraper
+    Metrics(MetricsArgs),
     /// Print the manual page
     Man,
     /// Print a shell's completions
@@ -234,6 +238,38 @@ pub(crate) struct ProfArgs {
     /// Write the flame graph alone to FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The program is not stopped. Keys: q or F10 quits, s or F6 changes the order, r turns it, space pauses, up and down,
+page up and page down scroll.
+
+Examples:
+  fastpath top 4711
+  fastpath top --once $(pidof server)"
+)]
+pub(crate) struct TopArgs {
+    /// The process
+    pub(crate) pid: u32,
+    /// Print one table and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) delay: u32,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fastpath metrics 4711
+  fastpath metrics 4711 --listen 127.0.0.1:9464")]
+pub(crate) struct MetricsArgs {
+    /// The process
+    pub(crate) pid: u32,
+    /// Serve them by HTTP at this address, under /metrics, as long as the process lives
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
 }
 
 /// Reads the process's arguments. `--help` and `--version` print and end the process with status 0.

@@ -13,6 +13,7 @@ mod heap_profile;
 mod library;
 mod system;
 mod terminal;
+mod watched;
 
 use std::process::ExitCode;
 

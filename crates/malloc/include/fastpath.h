@@ -46,6 +46,11 @@ void fastpath_stats(struct fastpath_stats *stats);
 /* Gives free memory back to the system, out of the CPUs' sheaves too; 1 if there was any. */
 int fastpath_trim(void);
 
+/* The statistics as OpenMetrics text, or as JSON, into a buffer of the caller's. At most `size` bytes are written, the last one a
+ * zero; the result is the length of the whole text, so that `fastpath_metrics(NULL, 0)` says how much room it takes. */
+size_t fastpath_metrics(char *out, size_t size);
+size_t fastpath_json(char *out, size_t size);
+
 /* Writes the heap profile so far to a file, in pprof's format. 0, or -1 and EINVAL: the program was started without
  * FASTPATH_PROFILE, or the file cannot be written. May be called in a signal handler. */
 int fastpath_profile_write(const char *path);

@@ -142,6 +142,44 @@ pub extern "C" fn fastpath_trim() -> c_int {
     c_int::from(raw::trim())
 }
 
+/// Hands a caller's buffer on, with room for a zero byte at the end, and ends the text there.
+///
+/// # Safety
+///
+/// `out` points to `size` bytes that may be written.
+unsafe fn text(out: *mut c_char, size: usize, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
+    if out.is_null() || size == 0 {
+        return write(&mut []);
+    }
+    // SAFETY: the caller's promise.
+    let out = unsafe { core::slice::from_raw_parts_mut(out.cast::<u8>(), size) };
+    let length = write(&mut out[..size - 1]);
+    out[length.min(size - 1)] = 0;
+    length
+}
+
+/// `fastpath.h`: the statistics as OpenMetrics text.
+///
+/// # Safety
+///
+/// `out` points to `size` bytes that may be written, or `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fastpath_metrics(out: *mut c_char, size: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { text(out, size, |out| fastpath_alloc::text::open_metrics(&stats(), out)) }
+}
+
+/// `fastpath.h`: the statistics as JSON.
+///
+/// # Safety
+///
+/// `out` points to `size` bytes that may be written, or `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fastpath_json(out: *mut c_char, size: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { text(out, size, |out| fastpath_alloc::text::json(&stats(), out)) }
+}
+
 /// `fastpath.h`: writes the heap profile so far to a file; 0, or -1 with `errno`.
 ///
 /// # Safety

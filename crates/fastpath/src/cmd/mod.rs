@@ -5,9 +5,11 @@
 
 mod bench;
 mod info;
+mod metrics;
 mod papers;
 mod prof;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Info(args) => info::run(&args),
         Command::Prof(args) => prof::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Man => papers::man(),
         Command::Completions { shell } => papers::completions(shell),
     }

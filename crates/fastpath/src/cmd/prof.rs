@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use crate::args::{Figure, ProfArgs};
 use crate::failure::Failure;
-use crate::heap_profile::{Profile, stacks};
+use crate::heap_profile::{Profile, flame, stacks};
 use crate::terminal;
 
 /// Shows the profile.
@@ -68,38 +68,23 @@ fn folded(stacks: &[Vec<String>], values: &[u64]) -> Vec<String> {
 }
 
 fn flame(figure: Figure, stacks: &[Vec<String>], values: &[u64]) -> Result<String, Failure> {
-    let lines = folded(stacks, values);
-    if lines.is_empty() {
-        return Err(Failure::Operation(
-            "the profile has no sample with that figure: nothing to draw".to_owned(),
-        ));
-    }
-    let mut options = inferno::flamegraph::Options::default();
-    options.title = format!("Heap: {}", names(figure).1);
-    options.count_name =
-        String::from(if matches!(figure, Figure::LiveBytes | Figure::Bytes) { "bytes" } else { "blocks" });
-    options.deterministic = true;
-    let mut out = Vec::new();
-    inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut out)
-        .map_err(|error| Failure::operation("cannot draw the flame graph", error))?;
-    String::from_utf8(out).map_err(|error| Failure::operation("cannot draw the flame graph", error))
+    let unit = if matches!(figure, Figure::LiveBytes | Figure::Bytes) { "bytes" } else { "blocks" };
+    flame::svg(&format!("Heap: {}", names(figure).1), unit, stacks, values).ok_or_else(|| {
+        Failure::Operation("the profile has no sample with that figure: nothing to draw".to_owned())
+    })
 }
 
 fn html(file: &Path, figure: Figure, stacks: &[Vec<String>], values: &[u64]) -> Result<String, Failure> {
     let svg = flame(figure, stacks, values)?;
     // The image without its XML head is part of the page as it stands.
     let svg = svg.find("<svg").map_or(&*svg, |start| &svg[start..]);
-    let title = escaped(&format!("Heap profile {}", file.display()));
+    let title = flame::escaped(&format!("Heap profile {}", file.display()));
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}</title>\n\
          <style>body{{margin:1rem;font-family:sans-serif}}svg{{width:100%;height:auto}}</style></head>\n\
          <body>\n<h1>{title}</h1>\n<p>{}. Click a frame to enlarge it.</p>\n{svg}\n</body>\n</html>\n",
         names(figure).1
     ))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The functions with the largest figures: in themselves, and with what they call.

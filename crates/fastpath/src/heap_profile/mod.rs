@@ -4,6 +4,7 @@
 //! Heap profiles: what `FASTPATH_PROFILE` has a program write.
 
 mod decode;
+pub(crate) mod flame;
 mod symbols;
 
 pub(crate) use decode::Profile;

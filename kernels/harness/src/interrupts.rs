@@ -24,6 +24,31 @@ pub fn tick() {
     }
 }
 
+/// What [`during`] has the handler do, as a `fn(u32)`.
+static TICKED: Atomic<*const ()> = Atomic::new(core::ptr::null());
+
+fn on_counted_tick() {
+    // ORDERING: Relaxed: the handler runs on the processor that set the pointer.
+    let tick = TICKS.load(Ordering::Relaxed);
+    TICKS.store(tick + 1, Ordering::Relaxed);
+    // SAFETY: only `during` stores a pointer, and it is that of a `fn(u32)`.
+    unsafe { core::mem::transmute::<*const (), fn(u32)>(TICKED.load(Ordering::Relaxed))(tick) };
+}
+
+/// Repeats `step` while the timer's handler runs `handler`, with the number of the tick, until it has done so `ticks` times.
+pub(crate) fn during<M: Machine>(handler: fn(u32), ticks: u32, mut step: impl FnMut()) {
+    // ORDERING: Relaxed everywhere: one processor.
+    TICKS.store(0, Ordering::Relaxed);
+    TICKED.store(handler as *const (), Ordering::Relaxed);
+    HANDLER.store(on_counted_tick as fn() as *const (), Ordering::Relaxed);
+    M::start_timer();
+    while TICKS.load(Ordering::Relaxed) < ticks {
+        step();
+    }
+    M::stop_timer();
+    HANDLER.store(core::ptr::null(), Ordering::Relaxed);
+}
+
 /// `WORD` on the backend `B`.
 fn word<B>() -> &'static Atomic<u32, B> {
     // SAFETY: a static, aligned; during one test all accesses are by this backend.

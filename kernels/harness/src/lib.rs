@@ -10,6 +10,8 @@
 
 mod interrupts;
 mod processors;
+mod refcount;
+mod slub;
 mod tap;
 
 pub use interrupts::tick;
@@ -23,7 +25,7 @@ pub trait Machine: 'static {
     /// Its name in reports.
     const NAME: &'static str;
     /// How this processor's interrupts are turned off.
-    type Interrupts: InterruptControl;
+    type Interrupts: InterruptControl + Sync;
     /// Writes to the console.
     fn write(text: &str);
     /// Ends the run: status 0 if `passed`.

@@ -3,7 +3,7 @@
 
 //! The list of tests, the plan, and a line per test.
 
-use crate::{BootProcessorOnly, Machine, interrupts, processors};
+use crate::{BootProcessorOnly, Machine, interrupts, processors, refcount, slub};
 use core::fmt::{self, Write};
 use core::marker::PhantomData;
 use fastpath_cmpxchg::backend::Generic;
@@ -26,7 +26,7 @@ type Group<'a> = (&'a str, &'a [cmpxchg::Case]);
 /// Runs every test, prints a line for each, and ends the machine.
 pub fn run<M: Machine>() -> ! {
     type Off<M> = Generic<BootProcessorOnly<<M as Machine>::Interrupts>>;
-    let groups: [Group; 6] = [
+    let groups: [Group; 9] = [
         ("cmpxchg native", &cmpxchg::cases::<Native>()),
         ("cmpxchg native", &cmpxchg::double_cases::<Native>()),
         ("cmpxchg generic", &cmpxchg::cases::<Off<M>>()),
@@ -39,6 +39,9 @@ pub fn run<M: Machine>() -> ! {
             ],
         ),
         ("processors", &[("K11 every increment counts", processors::k11::<M>)]),
+        ("refcount", &refcount::cases()),
+        ("refcount", &[("K73 balanced on every processor", refcount::balanced_everywhere::<M>)]),
+        ("slub tid, interrupts off", &slub::cases::<M>()),
     ];
     let mut console = Console::<M>(PhantomData);
     let total: usize = groups.iter().map(|(_, cases)| cases.len()).sum();

@@ -12,7 +12,7 @@ pub(crate) use fastpath_cmpxchg::Ordering;
 pub(crate) type AtomicU32 = Atomic<u32>;
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::fence;
+pub(crate) use fastpath_cmpxchg::fence;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::fence;
 

@@ -21,12 +21,7 @@ pub(crate) use const_unless_loom;
 #[cfg(not(loom))]
 mod imp {
     pub(crate) use core::cell::Cell;
-    /// One processor, and the final binary says so: only the compiler has to be kept in order, and ARMv5 has no instruction
-    /// for more.
-    #[cfg(all(not(target_has_atomic = "ptr"), fastpath_assume_single_core))]
-    pub(crate) use core::sync::atomic::compiler_fence as fence;
-    #[cfg(not(all(not(target_has_atomic = "ptr"), fastpath_assume_single_core)))]
-    pub(crate) use core::sync::atomic::fence;
+    pub(crate) use fastpath_cmpxchg::fence;
     use fastpath_cmpxchg::{Atomic, Ordering};
 
     /// A pointer that several threads change.

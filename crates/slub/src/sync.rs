@@ -102,7 +102,7 @@ mod imp {
 pub(crate) use imp::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::fence;
+pub(crate) use fastpath_cmpxchg::fence;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::fence;
 

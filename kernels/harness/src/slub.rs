@@ -130,33 +130,33 @@ fn on_fresh<M: Machine>(test: impl FnOnce(&Tid<M>)) {
     assert_eq!(MEMORY.used(), 0, "all pages came back");
 }
 
+/// None of them is left out.
+pub(crate) const SKIPPED: Option<&str> = None;
+
 /// The suite's cases.
 pub(crate) fn cases<M: Machine>() -> [(&'static str, fn()); 7] {
-    [
-        ("K19 last in, first out", || on_fresh::<M>(|cache| suite::last_in_first_out(&Cache::<M>(cache)))),
-        ("K25 every live object", || {
+    let tests: [fn(); 7] = [
+        || on_fresh::<M>(|cache| suite::last_in_first_out(&Cache::<M>(cache))),
+        || {
             on_fresh::<M>(|cache| {
                 let mut live = [core::ptr::null_mut(); 40];
                 suite::every_live_object(&Cache::<M>(cache), &mut live, 60, 11);
             });
-        }),
-        ("K45 in bulk", || {
-            on_fresh::<M>(|cache| suite::in_bulk(&Cache::<M>(cache), &mut [core::ptr::null_mut(); 40]));
-        }),
-        ("K44 destroyed with a live object", || {
-            on_fresh::<M>(|cache| suite::destroy_with_a_live_object(&Cache::<M>(cache)));
-        }),
-        ("out of memory", || {
+        },
+        || on_fresh::<M>(|cache| suite::in_bulk(&Cache::<M>(cache), &mut [core::ptr::null_mut(); 40])),
+        || on_fresh::<M>(|cache| suite::destroy_with_a_live_object(&Cache::<M>(cache))),
+        || {
             on_fresh::<M>(|cache| {
                 suite::out_of_memory(
                     &Cache::<M>(cache),
                     &mut [core::ptr::null_mut(); PAGES * 4096 / 120 + 1],
                 );
             });
-        }),
-        ("K47 a timer allocates and frees", under_a_timer::<M>),
-        ("K24 objects come back from every processor", from_every_processor::<M>),
-    ]
+        },
+        under_a_timer::<M>,
+        from_every_processor::<M>,
+    ];
+    core::array::from_fn(|at| (crate::SLUB_CASES[at], tests[at]))
 }
 
 /// The cache that the handler uses too, as a `*const Tid<M>`; what the handler keeps between two ticks.

@@ -7,6 +7,7 @@
 //! with (`--cfg loom`, a sanitizer, clippy's wrapper) must not reach a library that is always built the same way.
 
 use std::env;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -112,10 +113,11 @@ fn unpacked(root: &Path, to: &Path) -> PathBuf {
             })
     };
     let manifest = std::fs::read_to_string(from.join("manifest.toml")).expect("packaged with the crate");
-    let mut manifest = manifest.replace("\"../alloc\"", &format!("{:?}", beside("alloc")));
+    let mut manifest = manifest.replace("../alloc", &beside("alloc").display().to_string());
     manifest.push_str("\n[patch.crates-io]\n");
     for name in &DEPENDENCIES[1..] {
-        manifest.push_str(&format!("fastpath-{name} = {{ path = {:?} }}\n", beside(name)));
+        writeln!(manifest, "fastpath-{name} = {{ path = \"{}\" }}", beside(name).display())
+            .expect("a string grows");
     }
     let _ = std::fs::remove_dir_all(to);
     copy(&from.join("src"), &to.join("src"));

@@ -16,8 +16,6 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::report::Line;
 use crate::{os, settings};
 
@@ -182,8 +180,7 @@ fn read_group() {
 /// Reads the start of the file whose path ends in a zero byte; how much there was.
 fn read_file(path: &[u8], out: &mut [u8]) -> usize {
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(path) else { return 0 };
-    let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return 0 };
-    rustix::io::read(&file, out).unwrap_or(0)
+    os::File::open(path).map_or(0, |file| file.read(out))
 }
 
 #[cfg(test)]

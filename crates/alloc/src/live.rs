@@ -20,7 +20,7 @@ use core::sync::atomic::{
 
 use crate::Stats;
 use crate::classes::{CLASSES, COUNT};
-use crate::{caches, heap, limit, stats};
+use crate::{caches, heap, limit, os, stats};
 
 /// First word of the page: `FPLIVE01`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FPLIVE01");
@@ -56,8 +56,7 @@ pub(crate) fn tick() {
 
 #[cold]
 fn look() {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    let now = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
+    let now = os::milliseconds();
     // ORDERING: Relaxed; Acquire and Release of the flag: one at a time, each after what the last one wrote.
     if now.wrapping_sub(UPDATED.load(Relaxed)) < EVERY || UPDATING.swap(true, Acquire) {
         return;
@@ -88,7 +87,7 @@ fn update(now: u64) {
         row += 4;
     });
     let (soft, hard) = limit::limits();
-    put(2, rustix::process::getpid().as_raw_nonzero().get() as u64);
+    put(2, os::pid() as u64);
     put(3, heap::front_number());
     put(4, now);
     put(5, soft.map_or(u64::MAX, |bytes| bytes as u64));

@@ -178,3 +178,55 @@ pub(crate) fn yield_now() {
 pub(crate) fn seconds() -> u64 {
     rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u64
 }
+
+/// A coarse clock, in milliseconds.
+pub(crate) fn milliseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn time_of_day() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// This process.
+pub(crate) fn pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// An open file; closed when dropped.
+pub(crate) struct File(rustix::fd::OwnedFd);
+
+impl File {
+    /// Opens a file to read it.
+    pub(crate) fn open(path: &core::ffi::CStr) -> Option<Self> {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok().map(Self)
+    }
+
+    /// Makes a file, or empties it, to write it.
+    pub(crate) fn create(path: &core::ffi::CStr) -> Option<Self> {
+        use rustix::fs::OFlags;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, rustix::fs::Mode::from_raw_mode(0o644)).ok().map(Self)
+    }
+
+    /// Reads what comes next; how much that was, 0 at the end or if it cannot be read.
+    pub(crate) fn read(&self, out: &mut [u8]) -> usize {
+        rustix::io::read(&self.0, out).unwrap_or(0)
+    }
+
+    /// Writes all of it; whether that worked.
+    pub(crate) fn write(&self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            match rustix::io::write(&self.0, bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}

@@ -7,9 +7,6 @@
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{Mode, OFlags};
-
 use super::table;
 use crate::os;
 
@@ -74,7 +71,7 @@ impl Message {
 }
 
 struct Out {
-    file: OwnedFd,
+    file: os::File,
     buffer: &'static mut [u8],
     len: usize,
     crc: u32,
@@ -83,14 +80,8 @@ struct Out {
 }
 
 impl Out {
-    fn write(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !self.failed {
-            match rustix::io::write(self.file.as_fd(), bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => self.failed = true,
-            }
-        }
+    fn write(&mut self, bytes: &[u8]) {
+        self.failed |= !self.file.write(bytes);
     }
 
     fn flush(&mut self, last: bool) {
@@ -133,8 +124,7 @@ impl Out {
 
 /// Writes the profile to the file of that name; whether that worked.
 pub(crate) fn write(path: &CStr, interval: u64) -> bool {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)) else { return false };
+    let Some(file) = os::File::create(path) else { return false };
     let bytes = BUFFER + RANGES * 16;
     let Some(memory) = os::map_memory(bytes) else { return false };
     // SAFETY: a new mapping of that size, ours alone until it is unmapped below.
@@ -174,8 +164,7 @@ fn profile(out: &mut Out, ranges: &mut [[usize; 2]], interval: u64) {
     rest.number(12, interval);
     rest.number(14, 6);
     rest.number(7, 7);
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    rest.number(9, now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    rest.number(9, os::time_of_day());
     out.raw(rest.done());
     let count = mappings(out, ranges);
     let mut location = 0u64;
@@ -216,13 +205,10 @@ fn profile(out: &mut Out, ranges: &mut [[usize; 2]], interval: u64) {
 
 /// Writes the mappings with code, notes where they lie, and returns how many there are.
 fn mappings(out: &mut Out, ranges: &mut [[usize; 2]]) -> usize {
-    let Ok(maps) = rustix::fs::open(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-    else {
-        return 0;
-    };
+    let Some(maps) = os::File::open(c"/proc/self/maps") else { return 0 };
     let (mut text, mut len, mut count) = ([0u8; 1024], 0, 0);
     loop {
-        let got = rustix::io::read(&maps, &mut text[len..]).unwrap_or(0);
+        let got = maps.read(&mut text[len..]);
         len += got;
         let mut start = 0;
         while let Some(end) = text[start..len].iter().position(|&byte| byte == b'\n') {

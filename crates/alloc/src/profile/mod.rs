@@ -29,7 +29,7 @@ use fastpath_percpu::sheaf;
 
 use crate::arch::thread_pointer;
 use crate::report::Line;
-use crate::{cpu, libc_symbols, limit, settings};
+use crate::{cpu, libc_symbols, limit, os, settings};
 
 // ORDERING: Relaxed throughout: what is set here is set during the heap's set-up, which publishes it.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -75,13 +75,9 @@ pub(crate) fn set_up() {
     let interval =
         settings::variable(b"FASTPATH_PROFILE_INTERVAL").and_then(limit::bytes).map(|bytes| bytes as u64);
     let interval = interval.unwrap_or(if leaks { 1 } else { DEFAULT_INTERVAL }).max(1);
-    let seed = settings::variable(b"FASTPATH_PROFILE_SEED").and_then(limit::bytes).map_or_else(
-        || {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-            (now.tv_sec as u64).rotate_left(32) ^ now.tv_nsec as u64 ^ &raw const FILE as u64
-        },
-        |seed| seed as u64,
-    );
+    let seed = settings::variable(b"FASTPATH_PROFILE_SEED")
+        .and_then(limit::bytes)
+        .map_or_else(|| os::time_of_day() ^ &raw const FILE as u64, |seed| seed as u64);
     if !table::set_up(if interval >= 64 * 1024 { 1 << 12 } else { 1 << 18 }) {
         return;
     }
@@ -90,7 +86,7 @@ pub(crate) fn set_up() {
         countdown.random.store(seed ^ (slot as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95), Relaxed);
         countdown.left.store(chance::distance(next(countdown), interval) as i64, Relaxed);
     }
-    OWNER.store(pid(), Relaxed);
+    OWNER.store(os::pid(), Relaxed);
     LEAKS.store(leaks, Relaxed);
     ON.store(true, Relaxed);
     if let Some(number) = settings::variable(b"FASTPATH_PROFILE_SIGNAL").and_then(limit::bytes) {
@@ -113,10 +109,6 @@ pub(crate) fn set_up() {
             at_exit(on_exit, core::ptr::null_mut(), core::ptr::null_mut());
         }
     }
-}
-
-fn pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
 }
 
 extern "C" fn on_signal(_: c_int) {
@@ -216,7 +208,7 @@ fn write_default() {
         if byte == b'%' && from.peek() == Some(&b'p') {
             from.next();
             named = true;
-            let (mut digits, mut at, mut rest) = ([0u8; 10], 10, pid());
+            let (mut digits, mut at, mut rest) = ([0u8; 10], 10, os::pid());
             while rest > 0 || at == 10 {
                 at -= 1;
                 digits[at] = b'0' + (rest % 10) as u8;
@@ -233,7 +225,7 @@ fn write_default() {
         }
     }
     // A child of `fork` has no file of its own unless the name says so.
-    if length == 0 || (!named && pid() != OWNER.load(Relaxed)) {
+    if length == 0 || (!named && os::pid() != OWNER.load(Relaxed)) {
         return;
     }
     if let Ok(path) = CStr::from_bytes_until_nul(&path)

@@ -67,7 +67,7 @@ fn read_pair(address: usize) -> Option<[usize; 2]> {
     let mut pair = [0usize; 2];
     let local = [pair.as_mut_ptr().addr(), 16];
     let remote = [address, 16];
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let pid = crate::os::pid();
     // SAFETY: the C library's function of that name has this type; it writes at most 16 bytes to `pair`.
     let got = unsafe {
         type Readv = extern "C" fn(i32, *const [usize; 2], usize, *const [usize; 2], usize, usize) -> isize;

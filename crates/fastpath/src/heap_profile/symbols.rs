@@ -27,11 +27,15 @@ impl Module {
         Self { loader: Loader::new(path).ok(), parts: parts.unwrap_or_default() }
     }
 
-    /// The functions at an offset in the file, innermost first: more than one where calls were inlined.
+    /// The functions at an offset in the file, innermost first: more than one where calls were inlined and there is no symbol.
     fn functions(&self, offset: u64) -> Vec<String> {
         let part = self.parts.iter().find(|part| (part.0..part.0 + part.2).contains(&offset));
         let Some(loader) = &self.loader else { return Vec::new() };
         let address = part.map_or(offset, |part| offset - part.0 + part.1);
+        // The symbol's name has its path; what was inlined into it is named without.
+        if let Some(symbol) = loader.find_symbol(address) {
+            return vec![short(&addr2line::demangle_auto(symbol.into(), None))];
+        }
         let mut names = Vec::new();
         if let Ok(mut frames) = loader.find_frames(address) {
             while let Ok(Some(frame)) = frames.next() {
@@ -39,11 +43,6 @@ impl Module {
                     names.push(short(&name));
                 }
             }
-        }
-        if names.is_empty()
-            && let Some(symbol) = loader.find_symbol(address)
-        {
-            names.push(short(&addr2line::demangle_auto(symbol.into(), None)));
         }
         names
     }

@@ -31,7 +31,8 @@ while IFS= read -r line; do
         done
         ;;
     *--listen*)
-        eval "${line//9464/0}" >listen.log &
+        # Without our end of the server's input, or that would never close.
+        eval "{ exec $input>&-; exec ${line//9464/0}; } >listen.log &"
         listening=$!
         for _ in $(seq 100); do [ -s listen.log ] && break; sleep 0.1; done
         python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' "$(cat listen.log)" >scraped.txt
@@ -47,7 +48,10 @@ fastpath prof heap.pb.gz | awk 'NR == 4' | grep -q open_session || { fastpath pr
 grep -q '<svg' heap.html
 grep -q '^fastpath_small_bytes ' scraped.txt
 exec {input}>&-
+(sleep 60; kill "$listening") 2>/dev/null &
+watchdog=$!
 wait "$listening"
+kill "$watchdog" 2>/dev/null || true
 
 # pprof's own tool, the old one of gperftools reads another format.
 if need_apt go golang-go; then

@@ -64,12 +64,6 @@ mod arch;
 mod atomic;
 #[expect(unsafe_code, reason = "the unsafe contract of the backends")]
 mod contract;
-#[cfg(not(loom))]
-#[cfg_attr(
-    any(fastpath_arm = "pre_v6", fastpath_assume_single_core),
-    expect(unsafe_code, reason = "an empty assembly block that the compiler does not look into")
-)]
-mod fence;
 #[expect(unsafe_code, reason = "the interrupt flag")]
 pub mod interrupt;
 #[cfg(loom)]
@@ -90,12 +84,12 @@ pub mod backend {
 
 pub use arch::Native;
 #[cfg(not(loom))]
+pub use arch::fence::fence;
+#[cfg(not(loom))]
 pub use atomic::Atomic;
 pub use contract::{Backend, DoubleOps, LocalDoubleOps, LocalOps, Ops, Word};
 /// `core`'s own orderings, which exist also on targets where `core` has no atomics.
 pub use core::sync::atomic::Ordering;
-#[cfg(not(loom))]
-pub use fence::fence;
 #[cfg(loom)]
 pub use model::{Atomic, LoomWord};
 pub use pair::{AtomicPair, DoubleWord, DoubleWordLocal, Pair};

@@ -22,6 +22,8 @@
 mod by_core;
 #[macro_use]
 mod by_interrupts;
+#[cfg(not(loom))]
+pub(crate) mod fence;
 
 mod generic;
 pub use generic::Generic;

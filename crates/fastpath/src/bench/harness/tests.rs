@@ -104,9 +104,14 @@ fn the_batch_grows_until_it_is_long_enough() {
             std::hint::black_box(n);
         }
     });
-    let batch = candidate.prepare(clock, &[0], Duration::from_micros(50));
-    assert_eq!(batch, largest.get());
-    assert!(batch > 64);
+    // Whoever interrupts the first batch for that long ends the search there: not twenty times in a row.
+    let grew = (0..20).any(|_| {
+        largest.set(0);
+        let batch = candidate.prepare(clock, &[0], Duration::from_micros(50));
+        assert_eq!(batch, largest.get());
+        batch > 64
+    });
+    assert!(grew);
 }
 
 #[test]

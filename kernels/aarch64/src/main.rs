@@ -102,7 +102,14 @@ global_asm!(
     "    stp x16, x17, [sp, #128]",
     "    stp x18, x29, [sp, #144]",
     "    str x30, [sp, #160]",
+    // Another task may be interrupted before this one goes on.
+    "    mrs x0, elr_el1",
+    "    mrs x1, spsr_el1",
+    "    stp x0, x1, [sp, #176]",
     "    bl kernel_irq",
+    "    ldp x0, x1, [sp, #176]",
+    "    msr elr_el1, x0",
+    "    msr spsr_el1, x1",
     "    ldp x0, x1, [sp]",
     "    ldp x2, x3, [sp, #16]",
     "    ldp x4, x5, [sp, #32]",
@@ -240,12 +247,15 @@ extern "C" fn kernel_processor() -> ! {
 extern "C" fn kernel_irq() {
     // SAFETY: acknowledge and end-of-interrupt registers of the processor interface.
     let number = unsafe { register::<u32>(INTERFACE + 0xc).read_volatile() };
-    if number & 0x3ff == TIMER_INTERRUPT {
+    let timer = number & 0x3ff == TIMER_INTERRUPT;
+    if timer {
         arm_timer();
+    }
+    // SAFETY: as above. Before the tick, which may go on in another task.
+    unsafe { register::<u32>(INTERFACE + 0x10).write_volatile(number) };
+    if timer {
         kernel_harness::tick();
     }
-    // SAFETY: as above.
-    unsafe { register::<u32>(INTERFACE + 0x10).write_volatile(number) };
 }
 
 #[unsafe(no_mangle)]

@@ -24,6 +24,13 @@ pub fn tick() {
     }
 }
 
+/// Has the timer's handler do this, or nothing.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+pub(crate) fn handle_by(handler: Option<fn()>) {
+    // ORDERING: Relaxed: the handler runs on this processor.
+    HANDLER.store(handler.map_or(core::ptr::null(), |handler| handler as *const ()), Ordering::Relaxed);
+}
+
 /// What [`during`] has the handler do, as a `fn(u32)`.
 static TICKED: Atomic<*const ()> = Atomic::new(core::ptr::null());
 

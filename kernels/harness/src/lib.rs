@@ -8,6 +8,8 @@
 //! plans can be compared.
 #![no_std]
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+mod arch;
 mod interrupts;
 mod processors;
 mod refcount;
@@ -23,6 +25,17 @@ mod slub {
     }
 }
 mod tap;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+mod tasks;
+/// What stands for the mutex's tests where the scheduler does not run: the same names, so that plans agree.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+mod tasks {
+    pub(crate) const SKIPPED: Option<&str> = Some("the scheduler has no context switch for 32-bit ARM");
+
+    pub(crate) fn cases<M>() -> [(&'static str, fn()); 9] {
+        super::RTMUTEX_CASES.map(|name| (name, (|| {}) as fn()))
+    }
+}
 
 pub use interrupts::tick;
 pub use tap::{fail, run};
@@ -41,12 +54,25 @@ const SLUB_CASES: [&str; 7] = [
     "K24 objects come back from every processor",
 ];
 
+/// The mutex's tests by name: the suite's in its order, then the scheduler's own.
+const RTMUTEX_CASES: [&str; 9] = [
+    "K75 K77 uncontended",
+    "exclusion",
+    "K78 order",
+    "K80 boost",
+    "K81 K82 chain",
+    "K83 deadlock",
+    "K85 time out",
+    "priority inversion",
+    "preempted at any instruction",
+];
+
 /// A machine under test.
 pub trait Machine: 'static {
     /// Its name in reports.
     const NAME: &'static str;
     /// How this processor's interrupts are turned off.
-    type Interrupts: InterruptControl + Sync;
+    type Interrupts: InterruptControl<State: Copy> + Sync;
     /// Writes to the console.
     fn write(text: &str);
     /// Ends the run: status 0 if `passed`.

@@ -200,7 +200,7 @@ fn under_a_timer<M: Machine>() {
                 object.as_ptr()
             });
             rounds = rounds.wrapping_add(1);
-            if rounds % 64 == 0 {
+            if rounds.is_multiple_of(64) {
                 cache.shrink();
             }
         });

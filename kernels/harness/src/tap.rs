@@ -3,7 +3,7 @@
 
 //! The list of tests, the plan, and a line per test.
 
-use crate::{BootProcessorOnly, Machine, interrupts, processors, refcount, slub};
+use crate::{BootProcessorOnly, Machine, interrupts, processors, refcount, slub, tasks};
 use core::fmt::{self, Write};
 use core::marker::PhantomData;
 use fastpath_cmpxchg::backend::Generic;
@@ -26,7 +26,7 @@ type Group<'a> = (&'a str, &'a [cmpxchg::Case], Option<&'a str>);
 /// Runs every test, prints a line for each, and ends the machine.
 pub fn run<M: Machine>() -> ! {
     type Off<M> = Generic<BootProcessorOnly<<M as Machine>::Interrupts>>;
-    let groups: [Group; 9] = [
+    let groups: [Group; 10] = [
         ("cmpxchg native", &cmpxchg::cases::<Native>(), None),
         ("cmpxchg native", &cmpxchg::double_cases::<Native>(), None),
         ("cmpxchg generic", &cmpxchg::cases::<Off<M>>(), None),
@@ -43,6 +43,7 @@ pub fn run<M: Machine>() -> ! {
         ("refcount", &refcount::cases(), None),
         ("refcount", &[("K73 balanced on every processor", refcount::balanced_everywhere::<M>)], None),
         ("slub tid, interrupts off", &slub::cases::<M>(), slub::SKIPPED),
+        ("rtmutex", &tasks::cases::<M>(), tasks::SKIPPED),
     ];
     let mut console = Console::<M>(PhantomData);
     let total: usize = groups.iter().map(|(_, cases, _)| cases.len()).sum();

@@ -109,8 +109,9 @@ extern "C" fn kernel_entry(number: u32) -> ! {
 
 #[unsafe(no_mangle)]
 extern "C" fn kernel_timer() {
-    kernel_harness::tick();
+    // First: the tick may go on in another task.
     apic::end_of_interrupt();
+    kernel_harness::tick();
 }
 
 #[unsafe(no_mangle)]

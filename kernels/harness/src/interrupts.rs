@@ -25,15 +25,17 @@ pub fn tick() {
 }
 
 /// Has the timer's handler do this, or nothing.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+#[cfg(feature = "tasks")]
 pub(crate) fn handle_by(handler: Option<fn()>) {
     // ORDERING: Relaxed: the handler runs on this processor.
     HANDLER.store(handler.map_or(core::ptr::null(), |handler| handler as *const ()), Ordering::Relaxed);
 }
 
 /// What [`during`] has the handler do, as a `fn(u32)`.
+#[cfg(feature = "slub")]
 static TICKED: Atomic<*const ()> = Atomic::new(core::ptr::null());
 
+#[cfg(feature = "slub")]
 fn on_counted_tick() {
     // ORDERING: Relaxed: the handler runs on the processor that set the pointer.
     let tick = TICKS.load(Ordering::Relaxed);
@@ -43,6 +45,7 @@ fn on_counted_tick() {
 }
 
 /// Repeats `step` while the timer's handler runs `handler`, with the number of the tick, until it has done so `ticks` times.
+#[cfg(feature = "slub")]
 pub(crate) fn during<M: Machine>(handler: fn(u32), ticks: u32, mut step: impl FnMut()) {
     // ORDERING: Relaxed everywhere: one processor.
     TICKS.store(0, Ordering::Relaxed);

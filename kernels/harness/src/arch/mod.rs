@@ -9,6 +9,8 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(target_arch = "arm")]
+pub mod arm;
 #[cfg(target_arch = "riscv64")]
 mod riscv64;
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +18,8 @@ mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 use aarch64::{FRAME, RETURN};
+#[cfg(target_arch = "arm")]
+use arm::{FRAME, RETURN};
 #[cfg(target_arch = "riscv64")]
 use riscv64::{FRAME, RETURN};
 #[cfg(target_arch = "x86_64")]

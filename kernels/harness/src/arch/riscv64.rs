@@ -9,6 +9,11 @@ core::arch::global_asm!(
     "kernel_switch:",
     "    addi sp, sp, -112",
     "    sd ra, 0(sp)",
+    // No reservation outlives its task's turn.
+    ".option push",
+    ".option arch, +a",
+    "    sc.d zero, ra, (sp)",
+    ".option pop",
     "    sd s0, 8(sp)",
     "    sd s1, 16(sp)",
     "    sd s2, 24(sp)",

@@ -4,7 +4,8 @@
 # Builds the bare-metal images of kernels/ and runs each in QEMU: they run the contract suites under real timer
 # interrupts and on all their processors, and print TAP. An image passes if it exits with status 0 and prints exactly
 # the lines that the host prints for the same suites. A watchdog ends what hangs.
-# `60-kernels.sh MACHINE...` runs only the named ones. Budget: 6 minutes on two idle cores.
+# At the end three of them print the tables in instructions (docs/ICOUNT.md) into target/kernels/logs/icount-MACHINE.log.
+# `60-kernels.sh MACHINE...` runs only the named ones. Budget: 4 minutes on two idle cores, of which compiling is 3.
 . "$(dirname "$0")/../lib.sh"
 ci/cross-toolchain.sh || { skip cross-toolchain "rustc-web and rust-web-src cannot be installed"; exit 0; }
 WATCHDOG=180
@@ -29,12 +30,12 @@ lld=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/host: //p')/bin
 logs=$ROOT/target/kernels/logs
 mkdir -p "$logs"
 
-build() { # MACHINE TARGET FLAGS: prints the image's path
-    local directory="$ROOT/target/kernels/$1" variable
+build() { # MACHINE TARGET FLAGS [PROFILE OPTIONS...]: prints the image's path
+    local directory="$ROOT/target/kernels/$1" variable profile=${4:-debug}
     variable=CARGO_TARGET_$(echo "$2" | tr a-z- A-Z_)_LINKER
     (cd kernels && env RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc CARGO_TARGET_DIR="$directory" "$variable=$lld" \
-        cargo build --quiet -Zbuild-std=core --target "$2" -p "kernel-${1%-*}" ${3:+--config "$3"} >&2) || return 1
-    echo "$directory/$2/debug/kernel-${1%-*}"
+        cargo build --quiet -Zbuild-std=core --target "$2" -p "kernel-${1%-*}" ${3:+--config "$3"} "${@:5}" >&2) || return 1
+    echo "$directory/$2/$profile/kernel-${1%-*}"
 }
 
 # The reference: the same tests as a program of this host.
@@ -63,4 +64,25 @@ while IFS='|' read -r -u 3 machine target flags pass command; do
     fi
 done 3<<<"$table"
 echo "kernels: $machines machines, $plan each"
+
+icount="-nographic -icount shift=0,align=off,sleep=off"
+# The tables in instructions. Exactly repeatable for one compiler, so there is nothing to compare with a limit.
+while IFS='|' read -r -u 3 machine target flags pass command; do
+    machine=$(echo $machine) target=$(echo $target) pass=$(echo $pass)
+    case $machine in armv5 | raspi0 | x86_64) ;; *) continue ;; esac
+    [ $# -eq 0 ] || [[ " $* " == *" $machine "* ]] || continue
+    image=$(build "$machine" "$target" "" release --release --features kernel-harness/icount) ||
+        { echo "ICOUNT $machine: does not build"; status=1; continue; }
+    code=0
+    # shellcheck disable=SC2086
+    timeout --kill-after=5 $WATCHDOG ${command/-nographic/$icount} "$image" \
+        </dev/null >"$logs/icount-$machine.log" 2>&1 || code=$?
+    figures=$(grep -ac '^bench ' "$logs/icount-$machine.log" || true)
+    echo "ICOUNT $machine: $figures figures"
+    if [ "$code" != "$pass" ] || [ "$figures" != 28 ]; then
+        echo "ICOUNT $machine: FAILED (status $code, expected $pass and 28 figures)"
+        cat "$logs/icount-$machine.log"
+        status=1
+    fi
+done 3<<<"$table"
 exit $status

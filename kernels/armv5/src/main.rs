@@ -47,6 +47,23 @@ impl Machine for Versatile {
         write_register(TIMER + 0xc, 0);
     }
 
+    const COUNTS: bool = true;
+    const SHORT: &'static str = "ARM926EJ-S";
+    const ARCH: &'static str = "armv5te";
+
+    fn nanoseconds() -> u64 {
+        // The second timer of the pair counts microseconds down from where it was started.
+        const SECOND: usize = TIMER + 0x20;
+        // SAFETY: registers of the timer.
+        unsafe {
+            if core::ptr::with_exposed_provenance::<u32>(SECOND + 8).read_volatile() & 0x80 == 0 {
+                write_register(SECOND, u32::MAX);
+                write_register(SECOND + 8, 0x82); // on, 32 bits
+            }
+            u64::from(!core::ptr::with_exposed_provenance::<u32>(SECOND + 4).read_volatile()) * 1000
+        }
+    }
+
     fn processors() -> usize {
         1
     }

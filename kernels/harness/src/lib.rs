@@ -10,6 +10,8 @@
 
 #[cfg(feature = "tasks")]
 mod arch;
+#[cfg(feature = "icount")]
+mod icount;
 mod interrupts;
 mod processors;
 mod refcount;
@@ -79,10 +81,22 @@ pub trait Machine: 'static {
     fn write(text: &str);
     /// Ends the run: status 0 if `passed`.
     fn exit(passed: bool) -> !;
+    /// What only this machine can show, after all tests have passed.
+    fn afterwards() {}
     /// Makes the timer interrupt this processor about every 100 microseconds; the handler calls [`tick`].
     fn start_timer();
     /// No more interrupts after it returns.
     fn stop_timer();
+    /// Whether it has a clock for the tables in instructions.
+    const COUNTS: bool = false;
+    /// Core and architecture for the tables, without spaces.
+    const SHORT: &'static str = "unknown";
+    /// See `SHORT`.
+    const ARCH: &'static str = "unknown";
+    /// The emulator's time.
+    fn nanoseconds() -> u64 {
+        0
+    }
     /// How many processors [`everywhere`](Self::everywhere) uses.
     fn processors() -> usize;
     /// Runs `work` on every processor at once, and returns when all are done.

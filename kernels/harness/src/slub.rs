@@ -17,7 +17,8 @@ use fastpath_slub::{
 use fastpath_testkit::slub_suite::{self as suite, Counts, Numbers, ObjectCache};
 
 const PAGES: usize = 2;
-const SIZING: Sizing = Sizing { page_shift: 12, min_order: 0, max_order: 0, min_objects: 1, cpus: 1 };
+pub(crate) const SIZING: Sizing =
+    Sizing { page_shift: 12, min_order: 0, max_order: 0, min_objects: 1, cpus: 1 };
 
 static MEMORY: StaticRegion<PAGES> = StaticRegion::new();
 static SLOTS: TryLockSlots<Boot, 1, 1> = TryLockSlots::new(Boot);
@@ -27,7 +28,7 @@ static SEVERAL: Atomic<bool> = Atomic::new(false);
 
 /// The one processor that uses the front end.
 #[derive(Debug)]
-struct Boot;
+pub(crate) struct Boot;
 
 impl CurrentCpu for Boot {
     fn cpu(&self) -> usize {
@@ -36,7 +37,7 @@ impl CurrentCpu for Boot {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Image;
+pub(crate) struct Image;
 
 impl Host for Image {
     type Source = StaticRegion<PAGES>;

@@ -11,7 +11,14 @@ use fastpath_cmpxchg::{Backend, DoubleOps, LocalDoubleOps, Native};
 use fastpath_testkit::cmpxchg_suite as cmpxchg;
 
 /// The machine's console as a `fmt::Write`.
-struct Console<M>(PhantomData<M>);
+pub(crate) struct Console<M>(PhantomData<M>);
+
+impl<M> Console<M> {
+    #[cfg(feature = "icount")]
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
 
 impl<M: Machine> Write for Console<M> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -25,6 +32,10 @@ type Group<'a> = (&'a str, &'a [cmpxchg::Case], Option<&'a str>);
 
 /// Runs every test, prints a line for each, and ends the machine.
 pub fn run<M: Machine>() -> ! {
+    #[cfg(feature = "icount")]
+    if M::COUNTS {
+        crate::icount::run::<M>();
+    }
     type Off<M> = Generic<BootProcessorOnly<<M as Machine>::Interrupts>>;
     let groups: [Group; 10] = [
         ("cmpxchg native", &cmpxchg::cases::<Native>(), None),
@@ -72,6 +83,7 @@ pub fn run<M: Machine>() -> ! {
         }
     }
     let _ = writeln!(console, "# passed {number} of {total}");
+    M::afterwards();
     M::exit(number == total)
 }
 

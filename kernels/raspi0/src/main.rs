@@ -55,6 +55,15 @@ impl Machine for Raspberry {
         write_register(TIMER, TIMER_INTERRUPT);
     }
 
+    const COUNTS: bool = true;
+    const SHORT: &'static str = "ARM1176";
+    const ARCH: &'static str = "armv6";
+
+    fn nanoseconds() -> u64 {
+        // SAFETY: the low half of the timer's counter, which does not wrap in a run.
+        u64::from(unsafe { core::ptr::with_exposed_provenance::<u32>(TIMER + 4).read_volatile() }) * 1000
+    }
+
     fn processors() -> usize {
         1
     }

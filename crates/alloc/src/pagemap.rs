@@ -24,8 +24,10 @@ const UNIT_SHIFT: u32 = 16;
 const LEAF_SHIFT: u32 = 30;
 /// Entries of a leaf.
 const LEAF: usize = 1 << (LEAF_SHIFT - UNIT_SHIFT);
-/// Entries of a root: 47 bits of user addresses.
-pub const ROOT: usize = 1 << (47 - LEAF_SHIFT);
+/// Bits of user addresses: half of the canonical ones on x86-64, all of 48 on AArch64.
+const ADDRESS_BITS: u32 = if cfg!(target_arch = "x86_64") { 47 } else { 48 };
+/// Entries of a root.
+pub const ROOT: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 
 /// The root of the fast map. Also read by the exported `free`.
 pub static FAST_ROOT: [AtomicUsize; ROOT] = [const { AtomicUsize::new(0) }; ROOT];

@@ -16,7 +16,7 @@ use fastpath_slub::{
 };
 
 use crate::classes::{CLASSES, COUNT, UNIT};
-use crate::cpu::Cpus;
+use crate::cpu::{Count, Cpus};
 use crate::lock::{Lock, Rank};
 use crate::pagemap::{self, Record};
 use crate::report::Line;
@@ -119,9 +119,11 @@ impl Host for Heap {
             Corruption::FreePointer => {
                 Line::new().text("the heap's records were overwritten, near ").hex(address).abort()
             }
-            // Of caches with debugging flags, which the heap's are not: the layer has said more in its own report.
             Corruption::LeakedObject => {}
-            _ => report::invalid_free(address),
+            // Of caches with debugging flags, which the heap's have not.
+            Corruption::RedZone | Corruption::Poison | Corruption::Padding | Corruption::Counters => {
+                report::invalid_free(address)
+            }
         }
     }
 
@@ -141,33 +143,26 @@ impl Host for Heap {
 
     #[inline]
     fn event(&self, what: Event) {
-        cpu::note(|counts| match what {
+        match what {
             Event::SheafIn(objects) => {
-                counts.refills += 1;
-                counts.refilled += objects as u64;
+                note(Count::Refills, word::REFILLS, 1);
+                note(Count::Refilled, word::REFILLED, objects);
             }
             Event::SheafOut(objects) => {
-                counts.flushes += 1;
-                counts.flushed += objects as u64;
+                note(Count::Flushes, word::FLUSHES, 1);
+                note(Count::Flushed, word::FLUSHED, objects);
             }
-            Event::Alloc => counts.direct_allocs += 1,
-            Event::Free => counts.direct_frees += 1,
-        });
-        if stats::shared() {
-            match what {
-                Event::SheafIn(objects) => {
-                    stats::count(word::REFILLS, 1);
-                    stats::count(word::REFILLED, objects as u64);
-                }
-                Event::SheafOut(objects) => {
-                    stats::count(word::FLUSHES, 1);
-                    stats::count(word::FLUSHED, objects as u64);
-                }
-                Event::Alloc => stats::count(word::DIRECT_ALLOCS, 1),
-                Event::Free => stats::count(word::DIRECT_FREES, 1),
-            }
+            Event::Alloc => note(Count::DirectAllocs, word::DIRECT_ALLOCS, 1),
+            Event::Free => note(Count::DirectFrees, word::DIRECT_FREES, 1),
         }
     }
+}
+
+/// Counts for this process, and in the file it may share with others.
+#[inline]
+fn note(what: Count, shared: usize, amount: usize) {
+    cpu::count(what, amount as u64);
+    stats::count(shared, amount as u64);
 }
 
 pub(crate) const SIZING: Sizing =

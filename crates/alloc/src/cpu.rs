@@ -43,7 +43,7 @@ static NEW_BLOCK: Lock<()> = Lock::new(Rank::Cpu, ());
 pub(crate) fn set_up(cpus: usize, rseq_offset: isize, locked: bool) -> bool {
     let table = meta::take((cpus + 2) * size_of::<*mut Block>(), 64).cast::<*mut Block>();
     let blocks = meta::take(cpus * size_of::<*mut Block>(), 64).cast::<AtomicPtr<Block>>();
-    let counts = meta::take(cpus * size_of::<Counts>(), 64).cast::<CountWords>();
+    let counts = meta::take(cpus * size_of::<Counts>(), 64).cast::<Counts>();
     if table.is_null() || blocks.is_null() || counts.is_null() {
         return false;
     }
@@ -126,87 +126,61 @@ fn look(block: *mut Block, class: usize) -> Slot {
     }
 }
 
-/// What happened so far. Everything here is a slow path; the fast paths count nothing.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct Counts {
-    /// Sheaves that went to a CPU, and the objects in them.
-    pub(crate) refills: u64,
-    pub(crate) refilled: u64,
-    /// Sheaves that came from a CPU, and the objects in them.
-    pub(crate) flushes: u64,
-    pub(crate) flushed: u64,
-    /// Objects that were allocated and freed without a sheaf.
-    pub(crate) direct_allocs: u64,
-    pub(crate) direct_frees: u64,
+/// What is counted so far. Everything here is a slow path; the fast paths count nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    /// Sheaves that went to a CPU.
+    Refills,
+    /// Objects in them.
+    Refilled,
+    /// Sheaves that came from a CPU.
+    Flushes,
+    /// Objects in them.
+    Flushed,
+    /// Objects that were allocated without a sheaf.
+    DirectAllocs,
+    /// Objects that were freed without one.
+    DirectFrees,
 }
 
-/// The counts of one CPU; the same words, as atomics.
-type CountWords = [AtomicU64; size_of::<Counts>() / 8];
+/// The counts of one CPU, by [`Count`].
+#[repr(C, align(64))]
+struct Counts([AtomicU64; Count::DirectFrees as usize + 1]);
 
 /// By CPU, beside [`BLOCKS`].
-static COUNTS: AtomicPtr<CountWords> = AtomicPtr::new(core::ptr::null_mut());
+static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
 /// For processes without a table of CPUs.
-static COUNTS_OF_ALL: CountWords = [const { AtomicU64::new(0) }; size_of::<Counts>() / 8];
+static COUNTS_OF_ALL: Counts = Counts([const { AtomicU64::new(0) }; Count::DirectFrees as usize + 1]);
 
-fn read_counts(words: &CountWords) -> Counts {
-    // ORDERING: Relaxed here and below: counts publish nothing.
-    let [refills, refilled, flushes, flushed, direct_allocs, direct_frees, ..] =
-        core::array::from_fn::<u64, { size_of::<Counts>() / 8 }, _>(|at| words[at].load(Relaxed));
-    Counts { refills, refilled, flushes, flushed, direct_allocs, direct_frees }
+/// The counts of all CPUs of the table, if there is one.
+fn all_counts() -> &'static [Counts] {
+    let all = COUNTS.load(Relaxed);
+    if all.is_null() {
+        return &[];
+    }
+    // SAFETY: an entry per CPU, zeroed at first, for ever.
+    unsafe { core::slice::from_raw_parts(all, CPUS.load(Relaxed)) }
 }
 
-/// Counts on this CPU, by plain loads and stores: a thread that loses the CPU in between may undo what others counted.
+/// Counts on this CPU, by a plain load and store: a thread that loses the CPU in between may undo what others counted.
 #[inline]
-pub(crate) fn note(with: impl FnOnce(&mut Counts)) {
-    let all = COUNTS.load(Relaxed);
-    let words = if all.is_null() {
-        &COUNTS_OF_ALL
-    } else {
-        let cpu = match reach() {
-            // SAFETY: the heap's own offset.
-            Reach::Sections => unsafe { sheaf::cpu_id(RSEQ_OFFSET.load(Relaxed)) },
-            _ => cpu_hint() as i32,
-        };
-        let cpu = usize::try_from(cpu).unwrap_or(0).min(CPUS.load(Relaxed) - 1);
-        // SAFETY: an entry per CPU, for ever.
-        unsafe { &*all.add(cpu) }
+pub(crate) fn count(what: Count, amount: u64) {
+    let all = all_counts();
+    let cpu = match reach() {
+        // SAFETY: the heap's own offset.
+        Reach::Sections => usize::try_from(unsafe { sheaf::cpu_id(RSEQ_OFFSET.load(Relaxed)) }).unwrap_or(0),
+        _ if all.is_empty() => 0,
+        _ => cpu_hint(),
     };
-    let old = read_counts(words);
-    let mut new = old;
-    with(&mut new);
-    let both = [
-        (old.refills, new.refills),
-        (old.refilled, new.refilled),
-        (old.flushes, new.flushes),
-        (old.flushed, new.flushed),
-        (old.direct_allocs, new.direct_allocs),
-        (old.direct_frees, new.direct_frees),
-    ];
-    for (word, (old, new)) in words.iter().zip(both) {
-        if old != new {
-            word.store(new, Relaxed);
-        }
-    }
+    // ORDERING: Relaxed: counts publish nothing.
+    let word = &all.get(cpu).unwrap_or(&COUNTS_OF_ALL).0[what as usize];
+    word.store(word.load(Relaxed) + amount, Relaxed);
 }
 
-/// The counts of all CPUs.
-pub(crate) fn counts() -> Counts {
-    let mut sum = read_counts(&COUNTS_OF_ALL);
-    let all = COUNTS.load(Relaxed);
-    if !all.is_null() {
-        for cpu in 0..CPUS.load(Relaxed) {
-            // SAFETY: an entry per CPU, for ever.
-            let one = read_counts(unsafe { &*all.add(cpu) });
-            sum.refills += one.refills;
-            sum.refilled += one.refilled;
-            sum.flushes += one.flushes;
-            sum.flushed += one.flushed;
-            sum.direct_allocs += one.direct_allocs;
-            sum.direct_frees += one.direct_frees;
-        }
-    }
-    sum
+/// The count of all CPUs together.
+pub(crate) fn counted(what: Count) -> u64 {
+    // ORDERING: Relaxed, as above.
+    all_counts().iter().chain([&COUNTS_OF_ALL]).map(|counts| counts.0[what as usize].load(Relaxed)).sum()
 }
 
 fn sheaf_of(top: Top) -> Sheaf {

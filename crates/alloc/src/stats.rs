@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::classes::CLASSES;
+use crate::cpu::Count;
 use crate::shared_stats::{MAGIC, WORDS, header, word};
 use crate::{big, caches, cpu, heap, meta, pages, settings};
 
@@ -31,13 +32,6 @@ pub(crate) fn set_exact(exact: bool) {
 
 pub(crate) fn exact() -> bool {
     EXACT.load(Relaxed)
-}
-
-/// Whether this process counts in a file.
-#[inline]
-pub(crate) fn shared() -> bool {
-    // ORDERING: Relaxed: `count` looks again.
-    !ENTRY.load(Relaxed).is_null()
 }
 
 /// Adds to a word of this process's entry.
@@ -243,7 +237,7 @@ pub fn stats() -> Stats {
 
 /// [`stats`], with a look at every class.
 pub(crate) fn collect(mut each: impl FnMut(usize, caches::Holding)) -> Stats {
-    let (pages, counts) = (pages::figures(), cpu::counts());
+    let pages = pages::figures();
     let mapped = big::MAPPED_BYTES.load(Relaxed);
     let mut stats = Stats {
         big_bytes: mapped + big::RUN_BYTES.load(Relaxed),
@@ -254,12 +248,12 @@ pub(crate) fn collect(mut each: impl FnMut(usize, caches::Holding)) -> Stats {
         record_bytes: meta::mapped() + caches::sheaf_bytes(),
         big_allocs: big::BIG_ALLOCS.load(Relaxed) as u64,
         big_frees: big::BIG_FREES.load(Relaxed) as u64,
-        refills: counts.refills,
-        refilled: counts.refilled,
-        flushes: counts.flushes,
-        flushed: counts.flushed,
-        direct_allocs: counts.direct_allocs,
-        direct_frees: counts.direct_frees,
+        refills: cpu::counted(Count::Refills),
+        refilled: cpu::counted(Count::Refilled),
+        flushes: cpu::counted(Count::Flushes),
+        flushed: cpu::counted(Count::Flushed),
+        direct_allocs: cpu::counted(Count::DirectAllocs),
+        direct_frees: cpu::counted(Count::DirectFrees),
         ..Stats::default()
     };
     for (class, info) in CLASSES.iter().enumerate().skip(1) {

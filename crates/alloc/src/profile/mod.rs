@@ -13,7 +13,7 @@
 //! | `FASTPATH_PROFILE` | the file the profile is written to at exit; `%p` in it is the process id | none |
 //! | `FASTPATH_PROFILE_INTERVAL` | average bytes between samples; 1 samples every block | 524288, of leaks 1 |
 //! | `FASTPATH_PROFILE_SIGNAL` | the number of a signal that has the profile written too | none |
-//! | `FASTPATH_PROFILE_SEED` | where the random numbers start, for tests | the clock |
+//! | `FASTPATH_PROFILE_SEED` | where the random numbers start, for tests | random |
 //! | `FASTPATH_LEAKS` | `1`: what was never freed is listed on standard error at exit | none |
 
 mod chance;
@@ -77,7 +77,7 @@ pub(crate) fn set_up() {
     let interval = interval.unwrap_or(if leaks { 1 } else { DEFAULT_INTERVAL }).max(1);
     let seed = settings::variable(b"FASTPATH_PROFILE_SEED")
         .and_then(limit::bytes)
-        .map_or_else(|| os::time_of_day() ^ &raw const FILE as u64, |seed| seed as u64);
+        .map_or_else(os::random, |seed| seed as u64);
     if !table::set_up(if interval >= 64 * 1024 { 1 << 12 } else { 1 << 18 }) {
         return;
     }

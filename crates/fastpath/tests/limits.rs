@@ -3,6 +3,9 @@
 
 //! `FASTPATH_LIMIT`: how much a program gets, and what follows a cgroup.
 
+mod programs;
+
+use programs::{build, library};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,27 +14,12 @@ use std::process::Command;
 const MIB: u64 = 1 << 20;
 
 fn program() -> Option<PathBuf> {
-    static BUILT: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bound");
-            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../malloc/tests/programs/bound.c");
-            let Ok(output) =
-                Command::new("cc").args(["-O1", "-w", "-fno-builtin", "-o"]).arg(&path).arg(source).output()
-            else {
-                fastpath_testkit::skip("malloc-no-compiler", "no C or C++ compiler");
-                return None;
-            };
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(path)
-        })
-        .clone()
+    build("bound.c", "bound", &[])
 }
 
 fn figures(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> HashMap<String, u64> {
-    let library = Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.so");
     let mut command = Command::new(program);
-    command.args(arguments).env("LD_PRELOAD", library).envs(settings.iter().copied());
+    command.args(arguments).env("LD_PRELOAD", library()).envs(settings.iter().copied());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -128,11 +116,15 @@ fn a_real_group_limits() {
 
 /// What the program gets in the group.
 fn figures_in(folder: &Path, program: &Path) -> u64 {
-    let library = Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.so");
     let script =
         "echo $$ > \"$1/cgroup.procs\" && exec env LD_PRELOAD=\"$2\" FASTPATH_LIMIT=cgroup \"$3\" small";
-    let output =
-        Command::new("sh").args(["-c", script, "sh"]).arg(folder).arg(library).arg(program).output().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(folder)
+        .arg(library())
+        .arg(program)
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
     text.trim().strip_prefix("got ").unwrap().parse().unwrap()

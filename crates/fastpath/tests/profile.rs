@@ -3,34 +3,21 @@
 
 //! The heap profile and the leak report, on a workload whose figures are known.
 
+mod programs;
+
+use programs::{build, library};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../malloc/tests/programs");
-
 /// The workload, with its symbols in the dynamic table: the leak report names what it finds there.
 fn program() -> Option<PathBuf> {
-    static BUILT: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sampled");
-            let mut compiler = Command::new("cc");
-            compiler.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread", "-rdynamic", "-o"]).arg(&path);
-            let Ok(output) = compiler.arg(format!("{PROGRAMS}/sampled.c")).output() else {
-                fastpath_testkit::skip("malloc-no-compiler", "no C or C++ compiler");
-                return None;
-            };
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(path)
-        })
-        .clone()
+    build("sampled.c", "sampled", &["-g", "-rdynamic"])
 }
 
 #[track_caller]
 fn run(program: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
-    let library = Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.so");
     let mut command = Command::new(program);
-    command.args(arguments).env("LD_PRELOAD", library).envs(settings.iter().copied());
+    command.args(arguments).env("LD_PRELOAD", library()).envs(settings.iter().copied());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     output

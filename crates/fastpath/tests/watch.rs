@@ -3,9 +3,12 @@
 
 //! A running program seen from inside and from outside: every way to ask gives the same figures.
 
+mod programs;
+
+use programs::{build, library};
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,25 +36,7 @@ const NAMES: [&str; 18] = [
 ];
 
 fn program() -> Option<PathBuf> {
-    static BUILT: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agree");
-            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../malloc/tests/programs/agree.c");
-            let Ok(output) =
-                Command::new("cc").args(["-O1", "-w", "-fno-builtin", "-o"]).arg(&path).arg(source).output()
-            else {
-                fastpath_testkit::skip("malloc-no-compiler", "no C or C++ compiler");
-                return None;
-            };
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(path)
-        })
-        .clone()
-}
-
-fn library() -> PathBuf {
-    Path::new(env!("FASTPATH_LIBRARY_FOLDER")).join("libfastpath.so")
+    build("agree.c", "agree", &[])
 }
 
 fn fastpath(arguments: &[&str]) -> Output {

@@ -501,14 +501,7 @@ impl ObjectCache for Suite {
         self.0.destroy().map_err(|busy| busy.slabs)
     }
     fn counts(&self) -> Counts {
-        let info = self.0.slabs().info();
-        Counts {
-            active: info.active_objs,
-            free_in_partial: info.free_in_partial,
-            objects: info.num_objs,
-            slabs: info.num_slabs,
-            partial: info.partial_slabs,
-        }
+        fastpath_testkit::slab_counts!(self.0.slabs().info())
     }
     fn validate(&self) -> Result<usize, &'static str> {
         self.0.slabs().validate()

@@ -79,6 +79,70 @@ pub struct Counts {
     pub partial: usize,
 }
 
+/// [`Counts`](crate::slub_suite::Counts) of a `fastpath_slub::SlabInfo`.
+#[macro_export]
+macro_rules! slab_counts {
+    ($info:expr) => {{
+        let info = $info;
+        $crate::slub_suite::Counts {
+            active: info.active_objs,
+            free_in_partial: info.free_in_partial,
+            objects: info.num_objs,
+            slabs: info.num_slabs,
+            partial: info.partial_slabs,
+        }
+    }};
+}
+
+/// Makes a tuple struct around a reference to a cache of `fastpath-slub`, of either front end, an
+/// [`ObjectCache`](crate::slub_suite::ObjectCache). In brackets: the generics of the implementation.
+#[macro_export]
+macro_rules! object_cache {
+    ([$($generics:tt)*] $wrapper:ty) => {
+        impl<$($generics)*> $crate::slub_suite::ObjectCache for $wrapper {
+            fn object_size(&self) -> usize {
+                self.0.slabs().layout().object_size
+            }
+            fn align(&self) -> usize {
+                self.0.slabs().layout().align
+            }
+            fn alloc(&self) -> Option<core::ptr::NonNull<u8>> {
+                self.0.alloc()
+            }
+            unsafe fn free(&self, object: core::ptr::NonNull<u8>) {
+                // SAFETY: as the caller promises.
+                unsafe { self.0.free(object) }
+            }
+            fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
+                self.0.alloc_bulk(out)
+            }
+            unsafe fn free_bulk(&self, objects: &mut [*mut u8]) {
+                // SAFETY: as the caller promises.
+                unsafe { self.0.free_bulk(objects) }
+            }
+            fn alloc_nolock(&self) -> Option<core::ptr::NonNull<u8>> {
+                self.0.alloc_nolock()
+            }
+            unsafe fn free_nolock(&self, object: core::ptr::NonNull<u8>) {
+                // SAFETY: as the caller promises.
+                unsafe { self.0.free_nolock(object) }
+            }
+            fn shrink(&self) -> bool {
+                self.0.shrink()
+            }
+            fn destroy(&self) -> Result<(), usize> {
+                self.0.destroy().map_err(|busy| busy.slabs)
+            }
+            fn counts(&self) -> $crate::slub_suite::Counts {
+                $crate::slab_counts!(self.0.info())
+            }
+            fn validate(&self) -> Result<usize, &'static str> {
+                self.0.slabs().validate()
+            }
+        }
+    };
+}
+
 /// A small generator with a fixed seed: the same run everywhere.
 #[derive(Debug)]
 pub struct Numbers(u64);

@@ -75,54 +75,7 @@ type Tid<M> = TidCache<Image, Off<M>, 1>;
 
 struct Cache<'a, M: Machine>(&'a Tid<M>);
 
-impl<M: Machine> ObjectCache for Cache<'_, M> {
-    fn object_size(&self) -> usize {
-        self.0.slabs().layout().object_size
-    }
-    fn align(&self) -> usize {
-        self.0.slabs().layout().align
-    }
-    fn alloc(&self) -> Option<NonNull<u8>> {
-        self.0.alloc()
-    }
-    unsafe fn free(&self, object: NonNull<u8>) {
-        // SAFETY: as the caller promises.
-        unsafe { self.0.free(object) }
-    }
-    fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
-        self.0.alloc_bulk(out)
-    }
-    unsafe fn free_bulk(&self, objects: &mut [*mut u8]) {
-        // SAFETY: as the caller promises.
-        unsafe { self.0.free_bulk(objects) }
-    }
-    fn alloc_nolock(&self) -> Option<NonNull<u8>> {
-        self.0.alloc_nolock()
-    }
-    unsafe fn free_nolock(&self, object: NonNull<u8>) {
-        // SAFETY: as the caller promises.
-        unsafe { self.0.free_nolock(object) }
-    }
-    fn shrink(&self) -> bool {
-        self.0.shrink()
-    }
-    fn destroy(&self) -> Result<(), usize> {
-        self.0.destroy().map_err(|busy| busy.slabs)
-    }
-    fn counts(&self) -> Counts {
-        let info = self.0.info();
-        Counts {
-            active: info.active_objs,
-            free_in_partial: info.free_in_partial,
-            objects: info.num_objs,
-            slabs: info.num_slabs,
-            partial: info.partial_slabs,
-        }
-    }
-    fn validate(&self) -> Result<usize, &'static str> {
-        self.0.slabs().validate()
-    }
-}
+fastpath_testkit::object_cache! { ['a, M: Machine] Cache<'a, M> }
 
 /// Runs `test` on a fresh cache, which must leave the memory as it was.
 fn on_fresh<M: Machine>(test: impl FnOnce(&Tid<M>)) {

@@ -384,54 +384,7 @@ macro_rules! object_cache {
     ($wrapper:ident, $cache:ty) => {
         #[derive(Debug)]
         struct $wrapper(&'static $cache);
-        impl fastpath_testkit::slub_suite::ObjectCache for $wrapper {
-            fn object_size(&self) -> usize {
-                self.0.slabs().layout().object_size
-            }
-            fn align(&self) -> usize {
-                self.0.slabs().layout().align
-            }
-            fn alloc(&self) -> Option<core::ptr::NonNull<u8>> {
-                self.0.alloc()
-            }
-            unsafe fn free(&self, object: core::ptr::NonNull<u8>) {
-                // SAFETY: as the caller promises.
-                unsafe { self.0.free(object) }
-            }
-            fn alloc_bulk(&self, out: &mut [*mut u8]) -> bool {
-                self.0.alloc_bulk(out)
-            }
-            unsafe fn free_bulk(&self, objects: &mut [*mut u8]) {
-                // SAFETY: as the caller promises.
-                unsafe { self.0.free_bulk(objects) }
-            }
-            fn alloc_nolock(&self) -> Option<core::ptr::NonNull<u8>> {
-                self.0.alloc_nolock()
-            }
-            unsafe fn free_nolock(&self, object: core::ptr::NonNull<u8>) {
-                // SAFETY: as the caller promises.
-                unsafe { self.0.free_nolock(object) }
-            }
-            fn shrink(&self) -> bool {
-                self.0.shrink()
-            }
-            fn destroy(&self) -> Result<(), usize> {
-                self.0.destroy().map_err(|busy| busy.slabs)
-            }
-            fn counts(&self) -> fastpath_testkit::slub_suite::Counts {
-                let info = self.0.info();
-                fastpath_testkit::slub_suite::Counts {
-                    active: info.active_objs,
-                    free_in_partial: info.free_in_partial,
-                    objects: info.num_objs,
-                    slabs: info.num_slabs,
-                    partial: info.partial_slabs,
-                }
-            }
-            fn validate(&self) -> Result<usize, &'static str> {
-                self.0.slabs().validate()
-            }
-        }
+        fastpath_testkit::object_cache! { [] $wrapper }
     };
 }
 pub(crate) use object_cache;

@@ -37,7 +37,14 @@
 #![expect(unsafe_code, reason = "restartable sequences are assembly on raw pointers")]
 
 #[cfg_attr(all(target_arch = "x86_64", target_os = "linux"), path = "x86_64.rs")]
-#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "none.rs")]
+#[cfg_attr(all(target_arch = "aarch64", target_endian = "little", target_os = "linux"), path = "aarch64.rs")]
+#[cfg_attr(
+    not(all(
+        any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
+        target_os = "linux"
+    )),
+    path = "none.rs"
+)]
 mod arch;
 
 /// Whether this build has the sections at all. Without them a heap keeps its sheaves under locks.

@@ -87,6 +87,24 @@ def test_binaries(crate, targets, target=None):
     return found
 
 
+def c_programs(programs, target):
+    """Builds programs of libfastpath's tests for another target, linked statically with libfastpath.a: {name: path}."""
+    prefix = target.replace("-unknown", "")
+    env = dict(os.environ, RUSTC_BOOTSTRAP="1", RUSTC="/usr/bin/rustc")
+    subprocess.run(["cargo", "build", "--quiet", "--release", "-Zbuild-std=core,compiler_builtins", "--target", target, "--target-dir", str(cache / "build-malloc"),
+                    "--lib", "--config", f"target.{target}.linker='{prefix}-gcc'"], cwd=root / "crates/malloc", env=env, check=True)
+    library = cache / "build-malloc" / target / "release/libfastpath.a"
+    found = {}
+    for name in programs:
+        found[f"libfastpath-{name}"] = str(cache / f"{name}-{target}")
+        source = next((root / "crates/malloc/tests/programs").glob(f"{name}.c*"))
+        compiler = prefix + ("-g++" if source.suffix == ".cpp" else "-gcc")
+        # malloc_info writes through fputs, which a static program holds only if something asks for it.
+        run(compiler, "-O1", "-w", "-fno-builtin", "-DSTATIC", "-static", "-Wl,-u,fputs", "-pthread", "-o", found[f"libfastpath-{name}"], str(source), str(library),
+            stderr=subprocess.DEVNULL)
+    return found
+
+
 def libraries(binary):
     text = subprocess.run(["ldd", binary], text=True, stdout=subprocess.PIPE).stdout
     return re.findall(r"(/\S+\.so\S*)", text)
@@ -108,6 +126,10 @@ def initramfs(machine, name, release):
                     needed.update(libraries(path))
                 arguments = test.get("arguments", "")
                 steps.append((label, f"{test.get('environment', '')} /tests/{label} {arguments}".strip()))
+        elif "c" in test:
+            for label, path in c_programs(test["c"], machine["target"]).items():
+                shutil.copy(path, tree / "tests" / label)
+                steps.append((label, f"/tests/{label} {test['c'][label.removeprefix('libfastpath-')]}".strip()))
         else:
             for file in test.get("files", []):
                 source = root / file

@@ -18,12 +18,13 @@ use fastpath_percpu::sheaf::{self, Access, Block, Slot, Top, guard_block};
 use fastpath_slub::sheaf::missing;
 use fastpath_slub::{CpuSlots, Place, Refused, Sheaf, Side, Wait, When};
 
-use crate::arch::thread_pointer;
 use crate::caches::cache;
 use crate::classes::COUNT;
 use crate::heap::{Reach, reach};
 use crate::lock::{Guard, Lock, Rank};
-use crate::{libc_symbols, meta};
+use crate::meta;
+use fastpath_sys::libc_symbols;
+use fastpath_sys::rseq::thread_pointer;
 
 /// Distance from the thread pointer to the thread's rseq area. Constant once set.
 pub static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
@@ -441,7 +442,7 @@ fn cpu_hint() -> usize {
 fn cpu_now() -> usize {
     let function = libc_symbols::sched_getcpu();
     if function.is_null() {
-        thread_pointer() >> 12
+        thread_pointer().addr() >> 12
     } else {
         // SAFETY: the C library's function of that name takes nothing and returns an `int`.
         let sched_getcpu: extern "C" fn() -> i32 = unsafe { core::mem::transmute(function) };

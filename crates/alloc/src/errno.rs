@@ -5,7 +5,7 @@
 
 use core::ffi::c_int;
 
-use crate::libc_symbols;
+use fastpath_sys::libc_symbols;
 
 /// Out of memory, as in `errno.h`.
 pub const ENOMEM: c_int = 12;

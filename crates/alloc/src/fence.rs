@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rustix::thread::{MembarrierCommand, membarrier};
+use fastpath_sys::membarrier;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -13,7 +13,7 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn register() -> bool {
     // ORDERING: Relaxed: registering twice is harmless.
     if !REGISTERED.load(Relaxed) {
-        if membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_err() {
+        if membarrier::register_rseq().is_err() {
             return false;
         }
         REGISTERED.store(true, Relaxed);
@@ -23,5 +23,5 @@ pub(crate) fn register() -> bool {
 
 /// Makes every thread of the process that is inside a section start it again; false if the kernel cannot.
 pub(crate) fn restart_all_sections() -> bool {
-    register() && membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
+    register() && membarrier::rseq_all().is_ok()
 }

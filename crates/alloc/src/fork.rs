@@ -9,7 +9,8 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::{big, caches, cpu, libc_symbols, meta, pages, source, stats};
+use crate::{big, caches, cpu, meta, pages, source, stats};
+use fastpath_sys::libc_symbols;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 

@@ -13,15 +13,14 @@ use core::sync::atomic::{
 
 use fastpath_percpu::sheaf;
 
-use crate::arch::thread_pointer;
 use crate::classes::{CLASSES, MAX_SMALL, UNIT, class_of_aligned, class2_of};
 use crate::pagemap::{self, Record, class2_at};
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
-use crate::{
-    big, caches, cpu, debug, errno, fork, libc_symbols, limit, live, os, profile, report, stats, tid,
-};
+use crate::{big, caches, cpu, debug, errno, fork, limit, live, os, profile, report, stats, tid};
+use fastpath_sys::libc_symbols;
+use fastpath_sys::rseq::thread_pointer;
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -92,7 +91,7 @@ pub(crate) fn front_name(number: u8) -> &'static str {
 /// Sets the heap up; false while this very thread is inside the set-up.
 #[cold]
 pub(crate) fn set_up() -> bool {
-    let me = thread_pointer() as u64;
+    let me = thread_pointer().addr() as u64;
     loop {
         // ORDERING: Acquire pairs with the Release at the end: the tables are seen.
         if MODE.load(Acquire) != UNSET {

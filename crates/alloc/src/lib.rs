@@ -19,7 +19,7 @@
 #[cfg(feature = "allocator-api2")]
 #[expect(unsafe_code, reason = "implements Allocator")]
 mod api2;
-#[expect(unsafe_code, reason = "the thread pointer and weak symbols take assembly")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "registers are read by assembly"))]
 mod arch;
 #[expect(unsafe_code, reason = "raw memory")]
 mod big;
@@ -40,9 +40,6 @@ mod fork;
 mod global;
 #[expect(unsafe_code, reason = "raw memory and restartable sequences")]
 mod heap;
-#[expect(unsafe_code, reason = "weak symbols take assembly")]
-#[allow(non_snake_case, unreachable_pub, reason = "mangled names, some of which `raw` passes on")]
-mod libc_symbols;
 mod limit;
 pub mod live;
 #[expect(unsafe_code, reason = "hands out references under a lock")]

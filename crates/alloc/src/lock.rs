@@ -19,8 +19,8 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::arch::thread_pointer;
 use crate::os;
+use fastpath_sys::rseq::thread_pointer;
 
 const LOCKED: u64 = 1;
 const SLEEPERS: u64 = 2;
@@ -51,7 +51,7 @@ fn holds_from(rank: Rank, mine: u64) -> bool {
 /// This thread's name in the words of its locks.
 #[inline(always)]
 pub(crate) fn my_word() -> u64 {
-    thread_pointer() as u64 | LOCKED
+    thread_pointer().addr() as u64 | LOCKED
 }
 
 /// A lock around a `T`.

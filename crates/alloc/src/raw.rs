@@ -5,8 +5,8 @@
 //! [`FastPath`](crate::FastPath).
 
 use crate::heap;
-use crate::libc_symbols;
 use crate::report::Line;
+use fastpath_sys::libc_symbols;
 
 /// Allocates `size` bytes at a multiple of 16; null if there is no memory.
 ///
@@ -146,7 +146,7 @@ pub fn at_exit() {
 
 /// The C++ runtime's functions and data that are linked into this program, each null where it is not.
 pub mod cxx_runtime {
-    pub use crate::libc_symbols::{
+    pub use fastpath_sys::libc_symbols::{
         __cxa_allocate_exception, __cxa_throw, _ZNSt9bad_allocD1Ev, _ZSt15get_new_handlerv,
         _ZSt17__throw_bad_allocv, _ZTISt9bad_alloc, _ZTVSt9bad_alloc,
     };

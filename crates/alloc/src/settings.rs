@@ -19,8 +19,8 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use crate::libc_symbols;
 use crate::report::Line;
+use fastpath_sys::libc_symbols;
 
 /// The per-CPU front end.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,9 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc;
 
+use fastpath_sys::libc_symbols;
+use fastpath_sys::rseq::thread_pointer;
+
 #[global_allocator]
 static HEAP: fastpath_alloc::FastPath = fastpath_alloc::FastPath;
 
@@ -160,4 +163,22 @@ fn collections_work_and_the_statistics_see_them() {
     drop((map, tree, big));
     fastpath_alloc::trim();
     eprintln!("front end: {}", fastpath_alloc::raw::front());
+}
+
+/// Where the C library registered this thread, the sections serve: on x86-64 and on AArch64.
+#[test]
+fn sections_serve_where_the_c_library_registers_threads() {
+    let (size, offset) = (libc_symbols::__rseq_size(), libc_symbols::__rseq_offset());
+    let registered = !size.is_null() && !offset.is_null() && {
+        // SAFETY: the C library's constants, of these types.
+        let (size, offset) = unsafe { (size.cast::<u32>().read(), offset.cast::<isize>().read()) };
+        // SAFETY: a size says that every thread has an area at the offset; its second word is the CPU number.
+        size != 0 && unsafe { thread_pointer().wrapping_offset(offset + 4).cast::<i32>().read() } >= 0
+    };
+    drop(std::hint::black_box(Box::new(1)));
+    let sections = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    if std::env::var_os("FASTPATH_FRONT").is_none() {
+        let expected = if registered && sections { "sheaf/rseq" } else { "sheaf/trylock" };
+        assert_eq!(fastpath_alloc::raw::front(), expected);
+    }
 }

@@ -14,7 +14,7 @@ mod arch;
 mod cxx;
 mod export;
 mod introspection;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod vfork;
 
 #[panic_handler]

@@ -17,6 +17,9 @@ pub mod auxv;
 #[expect(unsafe_code, reason = "calls libc's getenv and reads the C string it returns")]
 pub mod env;
 pub mod futex;
+#[expect(unsafe_code, reason = "loads entries of the global offset table")]
+#[expect(non_snake_case, reason = "C++'s mangled names")]
+pub mod libc_symbols;
 #[expect(unsafe_code, reason = "calls libc's dynamic linker when it is there")]
 pub mod linker;
 #[expect(unsafe_code, reason = "one raw system call for arguments rustix's types cannot express")]

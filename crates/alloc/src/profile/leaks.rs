@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::table;
-use crate::libc_symbols;
 use crate::report::Line;
+use fastpath_sys::libc_symbols;
 
 /// Places that are listed.
 const PLACES: usize = 20;

@@ -27,9 +27,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU64, 
 
 use fastpath_percpu::sheaf;
 
-use crate::arch::thread_pointer;
 use crate::report::Line;
-use crate::{cpu, libc_symbols, limit, os, settings};
+use crate::{cpu, limit, os, settings};
+use fastpath_sys::libc_symbols;
+use fastpath_sys::rseq::thread_pointer;
 
 // ORDERING: Relaxed throughout: what is set here is set during the heap's set-up, which publishes it.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -152,7 +153,7 @@ pub(crate) fn allocated(block: *mut u8, size: usize) {
         countdown.left.store(left, Relaxed);
         (left, countdown)
     } else {
-        let countdown = &COUNTDOWNS[(thread_pointer() >> 12) % SLOTS];
+        let countdown = &COUNTDOWNS[(thread_pointer().addr() >> 12) % SLOTS];
         (countdown.left.fetch_sub(size, Relaxed) - size, countdown)
     };
     if left.0 < 0 {

@@ -15,7 +15,7 @@ use gimli::{
 };
 
 use crate::arch;
-use crate::libc_symbols;
+use fastpath_sys::libc_symbols;
 
 /// The most callers that are kept.
 pub(crate) const DEPTH: usize = 62;

@@ -1,29 +1,11 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `malloc` and `free` for machines without a hand-written form.
+//! `operator new` for machines without a hand-written form.
 
 use core::ffi::c_void;
 
-use fastpath_alloc::raw;
-
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub extern "C" fn malloc(size: usize) -> *mut c_void {
-    raw::malloc(size).cast()
-}
-
-/// As the C library's.
-///
-/// # Safety
-///
-/// Null, or a block of this library that nobody uses any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(pointer: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { raw::free(pointer.cast()) };
-}
-
+use super::malloc;
 use crate::cxx::{new_handler, throw_bad_alloc, try_again};
 
 /// Without frames that the unwinder knows nothing can be thrown through: the runtime's thrower is called from here,
@@ -69,35 +51,6 @@ macro_rules! operator_new_aligned {
     )*};
 }
 operator_new_aligned!(_ZnwmSt11align_val_t, _ZnamSt11align_val_t);
-
-macro_rules! operator_delete {
-    ($($name:ident),*) => {$(
-        /// `operator delete`, one of its forms.
-        ///
-        /// # Safety
-        ///
-        /// As [`free`].
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(pointer: *mut c_void) {
-            // SAFETY: the caller's promise.
-            unsafe { free(pointer) };
-        }
-    )*};
-}
-operator_delete!(
-    _ZdlPv,
-    _ZdaPv,
-    _ZdlPvm,
-    _ZdaPvm,
-    _ZdlPvRKSt9nothrow_t,
-    _ZdaPvRKSt9nothrow_t,
-    _ZdlPvSt11align_val_t,
-    _ZdaPvSt11align_val_t,
-    _ZdlPvmSt11align_val_t,
-    _ZdaPvmSt11align_val_t,
-    _ZdlPvSt11align_val_tRKSt9nothrow_t,
-    _ZdaPvSt11align_val_tRKSt9nothrow_t
-);
 
 /// Not available here.
 pub(crate) fn throw_by_parts() -> *mut c_void {

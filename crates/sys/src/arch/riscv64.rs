@@ -63,7 +63,7 @@ pub fn thread_pointer() -> *mut u8 {
 
 /// The address of a symbol, null when no loaded object defines it.
 macro_rules! symbol {
-    ($name:literal) => {{
+    ($name:expr) => {{
         let address: *mut core::ffi::c_void;
         // SAFETY: reads one GOT entry, which the dynamic linker filled before any code ran and which never changes.
         // `la` of an undefined symbol is a GOT load only in position-independent code, so that is switched on here.

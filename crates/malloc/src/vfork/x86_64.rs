@@ -1,15 +1,14 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `vfork`. Its child runs on the parent's memory and thread area, but the kernel does not restart sequences for it: a
-//! child that allocates would work on another CPU's sheaves unprotected. So the parent's registration is taken back
-//! first, which makes the child (and the parent's signal handlers) find the guard; the parent registers again when it
-//! comes back.
+//! x86-64. The call pushes its return address where the child will write: it waits in a register meanwhile.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use fastpath_alloc::fast::{RSEQ_OFFSET, RSEQ_SIZE};
+
+use super::set_errno;
 
 /// As the C library's.
 #[unsafe(no_mangle)]
@@ -73,8 +72,4 @@ pub extern "C" fn vfork() -> c_int {
         size = sym RSEQ_SIZE,
         set_errno = sym set_errno,
     )
-}
-
-extern "C" fn set_errno(value: c_int) {
-    fastpath_alloc::errno::set(value);
 }

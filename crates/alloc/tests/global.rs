@@ -4,6 +4,7 @@
 //! A Rust program on the allocator: collections, threads, and every method of `GlobalAlloc` against a model.
 
 #![expect(unsafe_code, reason = "calls the allocator as the compiler does")]
+#![expect(clippy::cast_ptr_alignment, reason = "the C library aligns its own symbols and areas")]
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::{BTreeMap, HashMap};

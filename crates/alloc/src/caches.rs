@@ -19,6 +19,7 @@ use crate::classes::{CLASSES, COUNT, UNIT};
 use crate::cpu::{Count, Cpus};
 use crate::lock::{Lock, Rank};
 use crate::pagemap::{self, Record};
+use crate::profile::apart;
 use crate::report::Line;
 use crate::shared_stats::word;
 use crate::source::{ClassSource, SHEAVES};
@@ -28,6 +29,9 @@ use crate::{cpu, heap, os, report, stats, tid};
 const BARN_BYTES: usize = 640 * 1024;
 /// Full sheaves that a barn holds at most.
 const BARN: usize = 176;
+
+/// Added to the class in the descriptors of slabs of sampled objects.
+pub(crate) const SAMPLED: u16 = 128;
 
 /// The lock of lists and barns.
 #[derive(Debug)]
@@ -71,7 +75,12 @@ pub(crate) struct Heap {
 impl Heap {
     /// That of a class.
     pub(crate) const fn of(class: usize) -> Self {
-        Self { source: ClassSource { class: class as u8 } }
+        Self { source: ClassSource { class: class as u8, fast: class != SHEAVES } }
+    }
+
+    /// That of the sampled objects of a class.
+    pub(crate) const fn of_sampled(class: usize) -> Self {
+        Self { source: ClassSource { class: class as u8, fast: false } }
     }
 }
 
@@ -245,9 +254,15 @@ fn class_at(address: usize) -> Option<usize> {
     }
 }
 
+/// Whether the slab is one of sampled objects.
+pub(crate) fn is_sampled(record: usize) -> bool {
+    // SAFETY: as in `class_of`.
+    unsafe { (*(record as *const Slab)).class() >= SAMPLED }
+}
+
 fn class_of(record: usize) -> Option<usize> {
     // SAFETY: the map leads to live descriptors.
-    let class = usize::from(unsafe { (*(record as *const Slab)).class() });
+    let class = usize::from(unsafe { (*(record as *const Slab)).class() }) % usize::from(SAMPLED);
     (1..COUNT).contains(&class).then_some(class)
 }
 
@@ -284,6 +299,9 @@ pub(crate) fn trim(purge_pages: bool) {
                 .for_each_idle(os::PAGE.trailing_zeros(), |start, bytes| os::purge(start.addr(), bytes));
         }
     }
+    for slabs in apart::all() {
+        slabs.shrink_slabs();
+    }
     POOL.slabs().shrink_slabs();
     tid::trim();
 }
@@ -308,6 +326,11 @@ pub(crate) fn holding(class: usize) -> Holding {
         cached,
         slab_bytes: info.num_slabs * info.pagesperslab * UNIT,
     };
+    if let Some(slabs) = apart::all().nth(class - 1) {
+        let info = slabs.info();
+        holding.used += info.active_objs;
+        holding.slab_bytes += info.num_slabs * info.pagesperslab * UNIT;
+    }
     if let Some(cache) = tid::all().nth(class - 1) {
         // Objects on CPUs' lists count as the program's: nobody can walk those lists.
         let info = cache.info();
@@ -329,13 +352,13 @@ pub(crate) fn held_by(mine: u64) -> bool {
 }
 
 /// Which slab layers' locks are held for a `fork`: all, unless it happens in a signal handler that interrupted one.
-static HELD: [AtomicBool; 2 * COUNT + 1] = [const { AtomicBool::new(false) }; 2 * COUNT + 1];
+static HELD: [AtomicBool; 3 * COUNT + 1] = [const { AtomicBool::new(false) }; 3 * COUNT + 1];
 
 /// All slab layers, in the order of their locks.
 fn layers() -> impl Iterator<Item = (&'static Slabs<Heap>, &'static AtomicBool)> {
     let sheaf = CACHES[1..].iter().map(Cache::slabs);
     let tid = tid::all().map(TidCache::slabs);
-    sheaf.chain(tid).chain(core::iter::once(POOL.slabs())).zip(&HELD)
+    sheaf.chain(tid).chain(apart::all()).chain(core::iter::once(POOL.slabs())).zip(&HELD)
 }
 
 pub(crate) fn before_fork() {

@@ -15,6 +15,7 @@ use fastpath_percpu::sheaf;
 
 use crate::classes::{CLASSES, MAX_SMALL, UNIT, class_of_aligned, class2_of};
 use crate::pagemap::{self, Record, class2_at};
+use crate::profile::apart;
 use crate::report::Line;
 use crate::settings::{self, Foreign, Front};
 use crate::shared_stats::word;
@@ -24,6 +25,8 @@ use fastpath_sys::rseq::thread_pointer;
 
 /// Sizes below this go through the fast path.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(0);
+/// Sizes below this are counted before they take the same path, in a heap that samples: [`LIMIT`] is 0 then.
+pub static COUNTED: AtomicUsize = AtomicUsize::new(0);
 static MODE: AtomicU8 = AtomicU8::new(UNSET);
 /// Thread pointer of whoever is setting the heap up.
 static SETTING_UP: AtomicU64 = AtomicU64::new(0);
@@ -64,7 +67,7 @@ pub(crate) fn reach() -> Reach {
 /// Whether slabs are entered in the fast map.
 #[inline]
 pub(crate) fn fast_map() -> bool {
-    MODE.load(Relaxed) == RSEQ && !stats::exact() && !profile::on()
+    MODE.load(Relaxed) == RSEQ && !stats::exact()
 }
 
 /// The front end as the statistics file names it.
@@ -114,9 +117,12 @@ pub(crate) fn set_up() -> bool {
         MODE.store(mode, Release);
         stats::attach();
         limit::set_up();
-        profile::set_up();
+        profile::set_up(fast_map());
         fork::register();
-        if fast_map() {
+        if fast_map() && profile::on() {
+            // ORDERING: Release, as below.
+            COUNTED.store(MAX_SMALL + 1, Release);
+        } else if fast_map() {
             // ORDERING: Release: opens the fast path last. Its readers are Relaxed: what they go on to read is
             // reached through tables that are constant from here on, and a thread that sees the new limit without
             // them would need to have been created before this store without any synchronisation with it, which the
@@ -277,10 +283,27 @@ pub unsafe extern "C" fn free_full(pointer: *mut u8, class2: usize) {
     }
 }
 
-/// `malloc` when the fast path is closed, or for big blocks.
+/// `malloc` when the fast path is closed, or for big blocks. In a heap that samples it is nearly as short.
 #[cold]
 #[inline(never)]
 pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
+    // ORDERING: Relaxed: see `set_up`.
+    if size < COUNTED.load(Relaxed) && !profile::counts_here(size) {
+        let class2 = class2_of(size);
+        // SAFETY: as in `malloc`.
+        let object = unsafe { sheaf::pop::<true>(cpu::access(), class2) };
+        if !object.is_null() {
+            return object;
+        }
+        return malloc_empty(class2);
+    }
+    malloc_closed(size)
+}
+
+/// `malloc` of a block that is sampled, or big, or when the fast path is closed.
+#[cold]
+#[inline(never)]
+pub extern "C" fn malloc_closed(size: usize) -> *mut u8 {
     let object = alloc_any(size, 16).0;
     if object.is_null() {
         errno::set(errno::ENOMEM);
@@ -290,22 +313,39 @@ pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
 
 /// Allocates anything; also tells whether the block is known to read as zero.
 pub(crate) fn alloc_any(size: usize, align: usize) -> (*mut u8, bool) {
+    // ORDERING: Acquire pairs with the Release in `set_up`.
+    if MODE.load(Acquire) == UNSET && !set_up() {
+        return (emergency(size, align), true);
+    }
+    if profile::on()
+        && profile::counts(size)
+        && let Some(block) = alloc_sampled(size, align)
+    {
+        return block;
+    }
     let mut block = alloc_once(size, align);
     if block.0.is_null() && limit::on() && trim() {
         block = alloc_once(size, align);
-    }
-    if profile::on() && !block.0.is_null() {
-        profile::allocated(block.0, size);
     }
     live::tick();
     block
 }
 
-fn alloc_once(size: usize, align: usize) -> (*mut u8, bool) {
-    // ORDERING: Acquire pairs with the Release in `set_up`.
-    if MODE.load(Acquire) == UNSET && !set_up() {
-        return (emergency(size, align), true);
+/// Allocates a block that is sampled. `None`: there is no room for one; the next one's turn comes at once.
+#[cold]
+#[inline(never)]
+fn alloc_sampled(size: usize, align: usize) -> Option<(*mut u8, bool)> {
+    let class = class_of_aligned(size, align);
+    let block =
+        if class != 0 && apart::on() { (apart::alloc(class), false) } else { alloc_once(size, align) };
+    if block.0.is_null() {
+        return None;
     }
+    profile::sample(block.0, size);
+    Some(block)
+}
+
+fn alloc_once(size: usize, align: usize) -> (*mut u8, bool) {
     if stats::exact() {
         stats::count(word::EXACT_ALLOCS, 1);
     }
@@ -381,6 +421,17 @@ pub(crate) fn free_emergency(base: usize, address: usize) -> bool {
 #[inline(never)]
 pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
     let address = pointer.addr();
+    // ORDERING: Relaxed: see `set_up`. In a heap that samples, frees by size come here.
+    if COUNTED.load(Relaxed) != 0 {
+        let class2 = class2_at(address);
+        if class2 != 0 {
+            // SAFETY: as in `free`.
+            if !unsafe { sheaf::push::<true>(cpu::access(), class2, pointer) } {
+                cpu::free_slow(class2 / 2, pointer);
+            }
+            return;
+        }
+    }
     if address == 0 {
         return;
     }
@@ -395,6 +446,7 @@ pub unsafe extern "C" fn free_slow(pointer: *mut u8) {
         Record::Slab(record) => {
             let Some(class) = caches::check_object(record, address) else { report::invalid_free(address) };
             match MODE.load(Relaxed) {
+                _ if caches::is_sampled(record) => apart::free(class, pointer),
                 DIRECT => caches::free_direct(class, pointer),
                 TID => tid::free(class, pointer),
                 _ => cpu::free(class, pointer),
@@ -477,8 +529,8 @@ pub(crate) unsafe fn realloc(pointer: *mut u8, size: usize, align: usize) -> *mu
     } else {
         core::ptr::null_mut()
     };
-    if profile::on() && !new.is_null() {
-        profile::allocated(new, size);
+    if profile::on() && !new.is_null() && profile::counts(size) {
+        profile::sample(new, size);
     }
     let new = if new.is_null() { alloc_any(size, align).0 } else { new };
     if new.is_null() {
@@ -537,7 +589,11 @@ pub(crate) fn zeroed(size: usize, align: usize) -> *mut u8 {
         }
         return object;
     }
-    let (object, zeroed) = alloc_any(size, align);
+    let (object, zeroed) = if align <= 16 && size < COUNTED.load(Relaxed) {
+        (malloc_slow(size), false)
+    } else {
+        alloc_any(size, align)
+    };
     if !object.is_null() && !zeroed {
         // SAFETY: a new block of `size` bytes.
         unsafe { object.write_bytes(0, size) };

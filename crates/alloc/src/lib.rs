@@ -75,8 +75,11 @@ pub mod raw;
 pub mod fast {
     pub use crate::classes::CLASS2_OF_SIZE;
     pub use crate::cpu::{RSEQ_OFFSET, RSEQ_SIZE, TABLE};
-    pub use crate::heap::{LIMIT, free_full, free_slow, freed_twice, malloc_empty, malloc_slow};
+    pub use crate::heap::{
+        COUNTED, LIMIT, free_full, free_slow, freed_twice, malloc_closed, malloc_empty, malloc_slow,
+    };
     pub use crate::pagemap::{FAST_ROOT, ROOT};
+    pub use crate::profile::{COUNTDOWNS, Countdown};
 }
 
 pub use global::FastPath;

@@ -52,6 +52,8 @@ pub(crate) fn after_fork() {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassSource {
     pub(crate) class: u8,
+    /// Whether `free` finds the slabs in the fast map. Those of sampled objects it must not find.
+    pub(crate) fast: bool,
 }
 
 impl ClassSource {
@@ -82,7 +84,7 @@ impl ClassSource {
 
     /// Enters a run in the maps; false if there is no memory for them.
     fn enter(self, slab: NonNull<Slab>, base: usize, units: usize) -> bool {
-        let fast = heap::fast_map() && usize::from(self.class) != SHEAVES;
+        let fast = self.fast && heap::fast_map();
         (0..units).all(|unit| {
             let address = base + unit * UNIT;
             pagemap::set_record(address, Record::Slab(slab.addr().get()))
@@ -117,7 +119,7 @@ impl ClassSource {
             };
             // SAFETY: as above.
             unsafe { slab.as_ref().set_base(base as *mut u8) };
-            Self { class }.give(slab, base, units);
+            Self { class, fast: false }.give(slab, base, units);
         }
     }
 

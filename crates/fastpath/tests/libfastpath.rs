@@ -350,27 +350,29 @@ fn a_process_tree_counts_in_one_file() {
 
 /// The instructions of an exported function up to its return, from the disassembler.
 fn disassemble(symbol: &str) -> Option<Vec<String>> {
+    disassemble_at(&format!("--disassemble={symbol}"), "ret")
+}
+
+/// The instructions where the option says, up to the first that starts with `end`.
+fn disassemble_at(place: &str, end: &str) -> Option<Vec<String>> {
     if !have("objdump") {
         fastpath_testkit::skip("malloc-no-objdump", "objdump is not installed");
         return None;
     }
-    let output = Command::new("objdump")
-        .args(["-d", "--no-show-raw-insn", &format!("--disassemble={symbol}")])
-        .arg(library())
-        .output()
-        .unwrap();
+    let output =
+        Command::new("objdump").args(["-d", "--no-show-raw-insn", place]).arg(library()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut instructions = Vec::new();
     for line in text.lines() {
         let Some((address, instruction)) = line.split_once(":\t") else { continue };
         if address.trim_start().chars().all(|digit| digit.is_ascii_hexdigit()) {
             instructions.push(instruction.trim().to_owned());
-            if instruction.starts_with("ret") {
+            if instruction.starts_with(end) {
                 return Some(instructions);
             }
         }
     }
-    panic!("{symbol} has no return: {text}");
+    panic!("{place} has no {end}: {text}");
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -389,4 +391,21 @@ fn the_exported_fast_paths_are_short_and_take_no_lock() {
         assert!(instructions.len() <= most, "{symbol}: {instructions:#?}");
         assert!(calls == 0 && locked == 0, "{symbol}: {instructions:#?}");
     }
+}
+
+/// A heap that samples keeps the limit closed: each allocation takes a detour, which must stay short.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_detour_of_a_heap_that_samples_is_short() {
+    let Some(malloc) = disassemble("malloc") else { return };
+    assert!(malloc[0].starts_with("cmp") && malloc[1].starts_with("jae"), "{malloc:#?}");
+    let target = malloc[1].split_whitespace().nth(1).unwrap();
+    let Some(detour) = disassemble_at(&format!("--start-address=0x{target}"), "jns") else { return };
+    eprintln!("detour: {detour:#?}");
+    assert!(detour.len() <= 9, "{detour:#?}");
+    assert!(!detour.iter().any(|line| line.starts_with("call") || line.contains("lock")), "{detour:#?}");
+    // It leads back behind the comparison.
+    let back = detour.last().unwrap().split_whitespace().nth(1).unwrap();
+    let Some(rest) = disassemble_at(&format!("--start-address=0x{back}"), "ret") else { return };
+    assert_eq!(rest, malloc[2..]);
 }

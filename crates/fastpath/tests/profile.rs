@@ -129,6 +129,38 @@ fn sampled_sizes_are_right_within_five_per_cent() {
 }
 
 #[test]
+fn the_default_interval_is_right_within_five_per_cent_too() {
+    if cfg!(not(target_arch = "x86_64")) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+        return;
+    }
+    let Some(program) = program() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (front, seed) in [("sheaf", "7"), ("sheaf", "8"), ("trylock", "9")] {
+        let path = folder.path().join(format!("{front}-{seed}"));
+        let file = path.to_str().unwrap();
+        let settings =
+            [("FASTPATH_PROFILE", file), ("FASTPATH_PROFILE_SEED", seed), ("FASTPATH_FRONT", front)];
+        let text = String::from_utf8(run(&program, &["plenty"], &settings).stdout).unwrap();
+        within_five_per_cent(file, &text, &format!("{front} {seed}"));
+    }
+}
+
+/// Compares a profile with what the program says: function, bytes in total, bytes that are left.
+fn within_five_per_cent(file: &str, said: &str, run: &str) {
+    assert!(said.lines().count() > 1, "{said}");
+    for line in said.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        for (by, truth) in [("bytes", words[1]), ("live-bytes", words[2])] {
+            let (truth, found) = (truth.parse::<f64>().unwrap(), folded(file, by, words[0]) as f64);
+            let off = if truth == 0.0 { found } else { (found / truth - 1.0).abs() };
+            eprintln!("{run} {} {by}: {found} of {truth}", words[0]);
+            assert!(off <= 0.05, "{run} {} {by}: {found} of {truth}", words[0]);
+        }
+    }
+}
+
+#[test]
 fn a_signal_has_the_profile_written_too() {
     let Some(program) = program() else { return };
     let folder = tempfile::tempdir().unwrap();

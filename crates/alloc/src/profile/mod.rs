@@ -3,10 +3,12 @@
 
 //! The sampled heap profile: where memory was allocated, all of it since the start and what is still there.
 //!
-//! Off, it costs nothing: the fast path is what it is. On, the heap keeps its fast path closed, so that every call comes by
-//! the slow path, where the bytes are counted down, per CPU, to the next sampled block. A sampled block's stack goes
-//! into a table; the block goes into another, where `free` finds it. Nothing here allocates, waits or takes a lock,
-//! so it may run wherever the heap may, in signal handlers too.
+//! Off, it costs nothing: the fast path is what it is. On, the heap keeps the limit of its allocations closed, so that each
+//! comes by `malloc_slow`, where the bytes are counted down, per CPU, to the next sampled block; the others go on to the
+//! sheaf as ever. Frees are not slowed down at all under rseq: a small sampled block lies in slabs of its own (`apart`),
+//! which the map that `free` reads does not know. In the other front ends, whose frees take the slow path anyway, every
+//! freed block is looked up. A sampled block's stack goes into a table; the block goes into another, where `free` finds
+//! it. Nothing here allocates, waits or takes a lock, so it may run wherever the heap may, in signal handlers too.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -16,9 +18,11 @@
 //! | `FASTPATH_PROFILE_SEED` | where the random numbers start, for tests | random |
 //! | `FASTPATH_LEAKS` | `1`: what was never freed is listed on standard error at exit | none |
 
+pub(crate) mod apart;
 mod chance;
 mod encode;
 pub(crate) mod leaks;
+mod rules;
 mod table;
 mod unwind;
 
@@ -44,14 +48,17 @@ const PATH: usize = 512;
 static FILE: [AtomicU8; PATH] = [const { AtomicU8::new(0) }; PATH];
 
 /// Bytes to the next sample, and the state of the random numbers.
-#[repr(align(64))]
-struct Countdown {
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Countdown {
     left: AtomicI64,
     random: AtomicU64,
 }
 
-const SLOTS: usize = 128;
-static COUNTDOWNS: [Countdown; SLOTS] =
+/// Countdowns: one for each last byte of a CPU's number.
+const SLOTS: usize = 256;
+/// By CPU. Also read and written by the exported `malloc`.
+pub static COUNTDOWNS: [Countdown; SLOTS] =
     [const { Countdown { left: AtomicI64::new(0), random: AtomicU64::new(0) } }; SLOTS];
 
 const DEFAULT_INTERVAL: u64 = 512 * 1024;
@@ -63,7 +70,9 @@ pub(crate) fn on() -> bool {
 }
 
 /// Reads the settings. Before the heap decides whether to open its fast path.
-pub(crate) fn set_up() {
+///
+/// `open` tells that the front end has a fast path, which sampling leaves open to `free`.
+pub(crate) fn set_up(open: bool) {
     let file =
         settings::variable(b"FASTPATH_PROFILE").filter(|file| !file.is_empty() && file.len() < PATH - 32);
     let leaks = settings::variable(b"FASTPATH_LEAKS").is_some_and(|value| value != b"0" && !value.is_empty());
@@ -79,9 +88,10 @@ pub(crate) fn set_up() {
     let seed = settings::variable(b"FASTPATH_PROFILE_SEED")
         .and_then(limit::bytes)
         .map_or_else(os::random, |seed| seed as u64);
-    if !table::set_up(if interval >= 64 * 1024 { 1 << 12 } else { 1 << 18 }) {
+    if !table::set_up(if interval >= 64 * 1024 { 1 << 12 } else { 1 << 18 }) || (open && !apart::set_up()) {
         return;
     }
+    rules::set_up();
     INTERVAL.store(interval, Relaxed);
     for (slot, countdown) in COUNTDOWNS.iter().enumerate() {
         countdown.random.store(seed ^ (slot as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95), Relaxed);
@@ -139,42 +149,63 @@ fn next(countdown: &Countdown) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Counts a new block, and samples it if it is its turn.
-#[inline]
-pub(crate) fn allocated(block: *mut u8, size: usize) {
-    let size = size.max(1) as i64;
-    let access = cpu::access();
-    let left = if access.rseq_offset != 0 {
-        // SAFETY: the heap's own area.
-        let cpu = unsafe { sheaf::cpu_id(access.rseq_offset) };
-        let countdown = &COUNTDOWNS[cpu as usize % SLOTS];
-        // Not one operation: bytes are lost if another thread of this CPU counts in between, which is rare and small.
-        let left = countdown.left.load(Relaxed) - size;
-        countdown.left.store(left, Relaxed);
-        (left, countdown)
-    } else {
-        let countdown = &COUNTDOWNS[(thread_pointer().addr() >> 12) % SLOTS];
-        (countdown.left.fetch_sub(size, Relaxed) - size, countdown)
-    };
-    if left.0 < 0 {
-        sample(block, size as u64, left.1);
-    }
+/// The countdown of the CPU in the area at `offset`. Threads that are not registered share the last ones.
+#[inline(always)]
+fn countdown_in(offset: isize) -> &'static Countdown {
+    // SAFETY: the callers pass the heap's own offset.
+    &COUNTDOWNS[usize::from(unsafe { sheaf::cpu_id(offset) as u8 })]
 }
 
+/// The countdown of this CPU, or of this thread where CPUs cannot be told.
+#[inline(always)]
+fn countdown() -> &'static Countdown {
+    let offset = cpu::access().rseq_offset;
+    if offset == 0 { &COUNTDOWNS[(thread_pointer().addr() >> 12) % SLOTS] } else { countdown_in(offset) }
+}
+
+/// Takes `size` bytes off a countdown; whether it is at its end. Not one operation: bytes are lost if another thread counts
+/// in between, which is rare and small. One byte more, so that blocks of no size have their chance too.
+#[inline(always)]
+fn count(countdown: &Countdown, size: usize) -> bool {
+    let left = countdown.left.load(Relaxed).wrapping_sub(size as i64).wrapping_sub(1);
+    countdown.left.store(left, Relaxed);
+    left < 0
+}
+
+/// [`counts`], where there is an area.
+#[inline(always)]
+pub(crate) fn counts_here(size: usize) -> bool {
+    count(countdown_in(cpu::access().rseq_offset), size)
+}
+
+/// Counts a new block of `size` bytes; whether it is one to be sampled.
+#[inline]
+pub(crate) fn counts(size: usize) -> bool {
+    count(countdown(), size)
+}
+
+/// Takes note of a block whose turn it was, and draws when the next turn comes.
 #[cold]
 #[inline(never)]
-fn sample(block: *mut u8, size: u64, countdown: &Countdown) {
-    let interval = INTERVAL.load(Relaxed);
-    countdown.left.store(chance::distance(next(countdown), interval) as i64, Relaxed);
+pub(crate) fn sample(block: *mut u8, size: usize) {
+    let (interval, size) = (INTERVAL.load(Relaxed), size as u64);
+    draw();
     let mut addresses = [0; unwind::DEPTH];
     let count = unwind::callers(&mut addresses);
     let number = table::number_of(&addresses[..count]);
     if table::insert(block.addr(), number, size) {
-        let weight = chance::weight(size, interval);
+        let weight = chance::weight(size + 1, interval);
         let stack = table::stack(number);
         stack.blocks.fetch_add(weight, Relaxed);
         stack.bytes.fetch_add(bytes(weight, size), Relaxed);
     }
+}
+
+/// Draws the distance to the next sample.
+#[cold]
+fn draw() {
+    let countdown = countdown();
+    countdown.left.store(chance::distance(next(countdown), INTERVAL.load(Relaxed)) as i64, Relaxed);
 }
 
 fn bytes(weight: u64, size: u64) -> u64 {
@@ -185,7 +216,7 @@ fn bytes(weight: u64, size: u64) -> u64 {
 #[inline]
 pub(crate) fn freed(block: usize) {
     if let Some((number, size)) = table::remove(block) {
-        let weight = chance::weight(size, INTERVAL.load(Relaxed));
+        let weight = chance::weight(size + 1, INTERVAL.load(Relaxed));
         let stack = table::stack(number);
         stack.freed_blocks.fetch_add(weight, Relaxed);
         stack.freed_bytes.fetch_add(bytes(weight, size), Relaxed);
@@ -196,7 +227,9 @@ pub(crate) fn freed(block: usize) {
 pub(crate) fn resized(old: usize, new: *mut u8, size: usize) {
     if on() {
         freed(old);
-        allocated(new, size);
+        if counts(size) {
+            sample(new, size);
+        }
     }
 }
 

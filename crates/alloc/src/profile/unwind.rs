@@ -4,7 +4,8 @@
 //! Who called: return addresses of this thread's stack, without memory from anywhere and without a lock.
 //!
 //! Modules are found by `_dl_find_object`, which glibc 2.35 and later document as safe in signal handlers. Their `.eh_frame` is
-//! read by `gimli` with its storage on the stack. Code without such tables (a just-in-time compiler's) is taken to keep
+//! read by `gimli` with its storage on the stack; what it says of an address is kept (`rules`), because the same callers
+//! come again and again. Code without such tables (a just-in-time compiler's) is taken to keep
 //! frame pointers; what they point to is read by `process_vm_readv`, which refuses a bad address instead of failing.
 
 use core::ffi::c_void;
@@ -14,6 +15,7 @@ use gimli::{
     RegisterRule, UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow,
 };
 
+use super::rules::{self, Rule};
 use crate::arch;
 use fastpath_sys::libc_symbols;
 
@@ -34,13 +36,13 @@ impl UnwindContextStorage<usize> for OnStack {
 /// As `struct dl_find_object` in glibc's `dlfcn.h`, on x86-64 and AArch64.
 #[repr(C)]
 #[derive(Default)]
-struct Found {
-    flags: u64,
-    start: usize,
-    end: usize,
-    link_map: usize,
-    eh_frame_hdr: usize,
-    reserved: [u64; 7],
+pub(crate) struct Found {
+    pub(super) flags: u64,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) link_map: usize,
+    pub(super) eh_frame_hdr: usize,
+    pub(super) reserved: [u64; 7],
 }
 
 /// The module of an address.
@@ -79,12 +81,31 @@ fn read_pair(address: usize) -> Option<[usize; 2]> {
 }
 
 /// Steps to the caller by the module's tables; `None` at the end of the stack, or if they do not tell.
-fn step(
-    module: &Found,
-    registers: &mut [usize; 17],
-    context: &mut UnwindContext<usize, OnStack>,
-    address: usize,
-) -> Option<()> {
+fn step(module: &Found, registers: &mut [usize; 17], address: usize) -> Option<()> {
+    let Some(rule) = rules::known(module, address) else {
+        return by_tables(module, registers, address);
+    };
+    let cfa = registers[rule.register & 15].wrapping_add_signed(rule.offset);
+    if cfa <= registers[STACK_POINTER] || !cfa.is_multiple_of(8) {
+        return None;
+    }
+    for (number, at) in rule.saved {
+        if let Some(at) = at {
+            // SAFETY: the tables said that the caller's register was saved there, in a frame of this thread's stack.
+            registers[number] = unsafe { (cfa.wrapping_add_signed(at) as *const usize).read() };
+        }
+    }
+    // SAFETY: the call stored its return address below the frame that it came from.
+    registers[INSTRUCTION] = unsafe { (cfa as *const usize).sub(1).read() };
+    registers[STACK_POINTER] = cfa;
+    Some(())
+}
+
+/// The same, by the tables themselves. What they say is kept if it is simple, as it nearly always is.
+#[cold]
+#[inline(never)]
+fn by_tables(module: &Found, registers: &mut [usize; 17], address: usize) -> Option<()> {
+    let context = &mut UnwindContext::<usize, OnStack>::new_in();
     let slice = |from: usize| {
         // SAFETY: the tables lie in the module, which stays loaded while its code is on this stack; only what they
         // refer to is read.
@@ -103,6 +124,9 @@ fn step(
     let row = header.table()?.unwind_info_for_address(&section, &bases, context, address as u64, get).ok()?;
     let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else { return None };
     let cfa = registers.get(usize::from(register.0))?.wrapping_add(*offset as usize);
+    if let Some(rule) = simple(row, usize::from(register.0), *offset as isize) {
+        rules::keep(module, address, rule);
+    }
     if cfa <= registers[STACK_POINTER] || !cfa.is_multiple_of(8) {
         return None;
     }
@@ -125,6 +149,20 @@ fn step(
     Some(())
 }
 
+/// The rule of a row, if it is one of those that are kept: every register is where it was or in a word of the frame.
+fn simple(row: &UnwindTableRow<usize, OnStack>, register: usize, offset: isize) -> Option<Rule> {
+    let mut rule = Rule::new(register, offset);
+    for number in 0..=INSTRUCTION {
+        match row.register(Register(number as u16)) {
+            Some(RegisterRule::Offset(at)) if number == INSTRUCTION && at == -8 => {}
+            Some(RegisterRule::Offset(at)) => *rule.place(number)? = Some(at as isize),
+            Some(RegisterRule::SameValue | RegisterRule::Undefined) | None if number != INSTRUCTION => {}
+            _ => return None,
+        }
+    }
+    Some(rule)
+}
+
 /// Steps to the caller by the frame pointer, in code that has no tables.
 fn by_frame_pointer(registers: &mut [usize; 17]) -> Option<()> {
     let frame = registers[FRAME_POINTER];
@@ -143,14 +181,13 @@ fn by_frame_pointer(registers: &mut [usize; 17]) -> Option<()> {
 #[inline(never)]
 pub(crate) fn callers(out: &mut [usize; DEPTH]) -> usize {
     let Some(mut registers) = arch::registers() else { return 0 };
-    let mut context = UnwindContext::<usize, OnStack>::new_in();
     let own = find(registers[INSTRUCTION]).map_or((0, 0), |module| (module.start, module.end));
     let (mut count, mut skipped) = (0, 0);
     // The first address is one of ours, not that of a return.
     let mut address = registers[INSTRUCTION];
     for _ in 0..2 * DEPTH {
         let stepped = if let Some(module) = find(address) {
-            step(&module, &mut registers, &mut context, address).is_some()
+            step(&module, &mut registers, address).is_some()
         } else {
             by_frame_pointer(&mut registers).is_some()
         };

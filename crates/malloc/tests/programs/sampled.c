@@ -2,7 +2,9 @@
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * A known workload for the heap profile: three places allocate known amounts, and some of it is freed. */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +60,35 @@ static void *thread(void *arg)
     return arg;
 }
 
+/* Enough bytes for thousands of samples at the default interval, hardly any of it touched. One CPU, so that the samples
+ * are the same every time if they start from the same number. */
+static void plenty(void)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    size_t small = 0, large = 0, live = 0;
+    for (unsigned i = 0; i < 3000000; i++) {
+        size_t size = i % 64 == 0 ? 0 : 16 + i * 7919UL % 9000;
+        free(site_small(size));
+        small += size;
+    }
+    /* Half of them stay. */
+    for (unsigned i = 0; i < 300000; i++) {
+        size_t size = 10000 + i * 104729UL % 22000;
+        void *block = site_large(size);
+        large += size;
+        if (i % 2)
+            live += size;
+        else if (i % 4)
+            free(block);
+        else
+            free(realloc(block, size));
+    }
+    printf("site_small %zu 0\nsite_large %zu %zu\n", small, large, live);
+}
+
 static void *last;
 
 int main(int argc, char **argv)
@@ -81,6 +112,10 @@ int main(int argc, char **argv)
         for (int i = 0; i < 4; i++)
             pthread_join(threads[i], 0);
         puts("ok");
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "plenty")) {
+        plenty();
         return 0;
     }
     size_t total = 0, live = 0, large = 0, large_live = 0;

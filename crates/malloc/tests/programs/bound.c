@@ -61,7 +61,17 @@ int main(int argc, char **argv)
         while (count)
             free(held[--count]);
         size_t third = take(1 << 20);
-        printf("got %zu\nsecond %zu\nthird %zu\n", first, second, third);
+        while (count)
+            free(held[--count]);
+        /* A little of each of many sizes is kept for the next ones of these sizes: too much together. */
+        for (size_t size = 512; size <= 32768; size += size / 8) {
+            for (size_t got = 0; got < 640 << 10 && (held[count] = malloc(size)); got += size)
+                count++;
+            while (count)
+                free(held[--count]);
+        }
+        size_t fourth = take(1 << 20);
+        printf("got %zu\nsecond %zu\nthird %zu\nfourth %zu\n", first, second, third, fourth);
     } else if (!strcmp(argv[1], "tight")) {
         /* 12 MiB of free memory are kept without a limit. */
         void *blocks[12];

@@ -313,6 +313,8 @@ pub(crate) struct Holding {
     pub(crate) used: usize,
     /// Objects in sheaves.
     pub(crate) cached: usize,
+    /// Of them, those in barns.
+    pub(crate) barn: usize,
     /// Bytes of its slabs.
     pub(crate) slab_bytes: usize,
 }
@@ -324,6 +326,7 @@ pub(crate) fn holding(class: usize) -> Holding {
     let mut holding = Holding {
         used: info.active_objs - cached,
         cached,
+        barn: info.in_barns.min(cached),
         slab_bytes: info.num_slabs * info.pagesperslab * UNIT,
     };
     if let Some(slabs) = apart::all().nth(class - 1) {

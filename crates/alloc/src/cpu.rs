@@ -399,6 +399,18 @@ pub(crate) fn number() -> usize {
     usize::try_from(unsafe { sheaf::cpu_id(offset) }).unwrap_or(0)
 }
 
+/// A number below 256 that threads of other CPUs seldom share: the last byte of the CPU's number, or of what tells the thread
+/// where the CPU cannot be told without a call.
+#[inline]
+pub(crate) fn lane() -> usize {
+    let offset = RSEQ_OFFSET.load(Relaxed);
+    if offset == 0 {
+        return thread_pointer().addr() >> 12 & 255;
+    }
+    // SAFETY: as in `number`.
+    usize::from(unsafe { sheaf::cpu_id(offset) } as u8)
+}
+
 /// Notes where the threads' rseq areas are, for [`number`].
 pub(crate) fn set_offset(offset: isize) {
     // ORDERING: Relaxed: see `set_up`.

@@ -172,11 +172,16 @@ pub struct Stats {
     pub big_allocs: u64,
     /// Big blocks freed so far.
     pub big_frees: u64,
+    /// Of the cached bytes, those in barns; the rest waits in CPUs' sheaves.
+    pub barn_bytes: usize,
 }
+
+/// How many figures there are.
+pub(crate) const FIGURES: usize = 19;
 
 impl Stats {
     /// All figures, in the order of the fields.
-    pub(crate) fn figures(&self) -> [u64; 18] {
+    pub(crate) fn figures(&self) -> [u64; FIGURES] {
         [
             self.small_bytes as u64,
             self.small_objects as u64,
@@ -196,10 +201,11 @@ impl Stats {
             self.direct_frees,
             self.big_allocs,
             self.big_frees,
+            self.barn_bytes as u64,
         ]
     }
 
-    pub(crate) fn from_figures(figures: [u64; 18]) -> Self {
+    pub(crate) fn from_figures(figures: [u64; FIGURES]) -> Self {
         Self {
             small_bytes: figures[0] as usize,
             small_objects: figures[1] as usize,
@@ -219,6 +225,7 @@ impl Stats {
             direct_frees: figures[15],
             big_allocs: figures[16],
             big_frees: figures[17],
+            barn_bytes: figures[18] as usize,
         }
     }
 }
@@ -259,6 +266,7 @@ pub(crate) fn collect(mut each: impl FnMut(usize, caches::Holding)) -> Stats {
     for (class, info) in CLASSES.iter().enumerate().skip(1) {
         let (holding, size) = (caches::holding(class), info.size as usize);
         stats.cached_bytes += holding.cached * size;
+        stats.barn_bytes += holding.barn * size;
         stats.small_objects += holding.used;
         stats.small_bytes += holding.used * size;
         stats.slab_bytes += holding.slab_bytes;

@@ -5,6 +5,7 @@
 
 use core::fmt::{self, Write};
 
+use crate::stats::FIGURES;
 use crate::{Stats, heap, limit};
 
 /// Cuts off what does not fit and counts all of it.
@@ -25,10 +26,10 @@ impl Write for Out<'_> {
 }
 
 /// What the figures are called, in the order of [`Stats`]: name, whether they only grow, what they mean.
-const NAMES: [(&str, bool, &str); 18] = [
+const NAMES: [(&str, bool, &str); FIGURES] = [
     ("small_bytes", false, "Small objects that the program has."),
     ("small_objects", false, "The number of small objects that the program has."),
-    ("cached_bytes", false, "Small objects that wait in sheaves."),
+    ("cached_bytes", false, "Small objects that wait in sheaves, on CPUs and in barns."),
     ("slab_bytes", false, "Memory of slabs, whether their objects are in use or not."),
     ("big_bytes", false, "Blocks above the largest size class that the program has."),
     ("mapped_bytes", false, "Of the big blocks, those with a mapping of their own."),
@@ -44,6 +45,7 @@ const NAMES: [(&str, bool, &str); 18] = [
     ("direct_frees", true, "Small objects freed without a sheaf."),
     ("big_allocs", true, "Big blocks allocated."),
     ("big_frees", true, "Big blocks freed."),
+    ("barn_bytes", false, "Of the cached bytes, those in barns; the rest waits in CPUs' sheaves."),
 ];
 
 /// Writes the figures as OpenMetrics text (version 1.0.0) into `out` and returns the length of the whole text: more than
@@ -122,6 +124,6 @@ mod tests {
         assert_eq!(json(&stats, &mut short), length);
         assert_eq!(short, long[..30]);
         assert_eq!(stats.purged_bytes, 8);
-        assert_eq!(stats.figures()[17], 17);
+        assert_eq!(stats.figures(), core::array::from_fn(|at| at as u64));
     }
 }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
 
 use fastpath_alloc::live::{self, Snapshot};
 
@@ -19,7 +20,18 @@ const LARGEST: u64 = 64 << 20;
 pub(crate) struct Watched {
     pid: u32,
     memory: File,
+    /// The same, to write to; none if that is not allowed.
+    asking: Option<File>,
     page: u64,
+}
+
+/// How long a fresh page is waited for: what the process takes between two, and some more.
+const PATIENCE: Duration = Duration::from_millis(600);
+
+/// The monotonic clock in milliseconds, as the page has it.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 impl Watched {
@@ -41,7 +53,8 @@ impl Watched {
                 let mut word = [0; 8];
                 match memory.read_exact_at(&mut word, page) {
                     Ok(()) if u64::from_le_bytes(word) == live::MAGIC => {
-                        let found = Self { pid, memory, page };
+                        let asking = File::options().write(true).open(format!("/proc/{pid}/mem")).ok();
+                        let found = Self { pid, memory, asking, page };
                         found.look().map_err(|error| Failure::operation(what(), error))?;
                         return Ok(found);
                     }
@@ -77,6 +90,27 @@ impl Watched {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         Err(io::Error::other("its statistics page changes all the time"))
+    }
+
+    /// Tells the process that somebody looks: for the next seconds it keeps the page up to date, as long as it allocates.
+    /// Where its memory may not be written the page is as old as it is.
+    pub(crate) fn ask(&self) {
+        if let Some(memory) = &self.asking {
+            let _ = memory.write_all_at(&now().to_le_bytes(), self.page + live::ASK as u64);
+        }
+    }
+
+    /// Asks, and waits a little for the answer. A process that rests gives none: then the page of before.
+    pub(crate) fn fresh(&self) -> io::Result<Snapshot> {
+        let (start, asked) = (Instant::now(), now());
+        self.ask();
+        loop {
+            let page = self.look()?;
+            if page.time >= asked || start.elapsed() > PATIENCE || self.asking.is_none() {
+                return Ok(page);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Memory of the process that is resident, in bytes; 0 if nobody can tell.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const MIB: f64 = 1_048_576.0;
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "small_bytes",
     "small_objects",
     "cached_bytes",
@@ -33,6 +33,7 @@ const NAMES: [&str; 18] = [
     "direct_frees",
     "big_allocs",
     "big_frees",
+    "barn_bytes",
 ];
 
 fn program() -> Option<PathBuf> {
@@ -117,7 +118,7 @@ fn every_way_to_ask_gives_the_same_figures_and_the_kernel_agrees() {
             let gauge = text.lines().find_map(|line| line.strip_prefix(&format!("fastpath_{name} ")));
             assert_eq!(counter.or(gauge), Some(&*value.to_string()), "{front} OpenMetrics {name}");
         }
-        for name in &NAMES[..10] {
+        for name in NAMES[..10].iter().chain(&NAMES[18..]) {
             let (dashes, value) = (name.replace('_', "-"), figures[name]);
             assert!(
                 document.contains(&format!("<{dashes}>{value}</{dashes}>")),
@@ -168,6 +169,18 @@ fn top_prints_one_table_of_a_running_process() {
         .unwrap_or_else(|| panic!("{text}"));
     assert_eq!(row[1], "90000", "{text}");
     assert_eq!(row[2], "87.9M", "{text}");
+    // What lies in sheaves, and of it what lies in barns: 10,000 objects came back, far more than CPUs' sheaves hold.
+    let bytes = |word: &str| -> f64 {
+        let (number, factor) = match word.split_at(word.len() - 1) {
+            (number, "K") => (number, 1024.0),
+            (number, "M") => (number, MIB),
+            _ => (word, 1.0),
+        };
+        number.parse::<f64>().unwrap() * factor
+    };
+    let [sheaves, barn, cached] = [row[3], row[4], row[5]].map(bytes);
+    assert!(barn > 0.0 && cached > 0.0 && (sheaves + barn - cached).abs() <= 0.01 * cached, "{text}");
+    assert!(text.lines().any(|line| line.contains("cached") && line.contains(" barn)")), "{text}");
 }
 
 #[test]

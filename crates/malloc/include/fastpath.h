@@ -39,6 +39,7 @@ struct fastpath_stats {
     uint64_t direct_frees;   /* small objects freed without a sheaf so far */
     uint64_t big_allocs;     /* big blocks allocated so far */
     uint64_t big_frees;      /* big blocks freed so far */
+    uint64_t barn_bytes;     /* of cached_bytes, those in barns; the rest is in CPUs' sheaves */
 };
 
 void fastpath_stats(struct fastpath_stats *stats);

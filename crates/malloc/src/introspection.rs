@@ -80,7 +80,7 @@ pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from(matches!(parameter, 1 | -8..=-1))
 }
 
-fn lines(now: &Stats) -> [(&'static str, u64); 10] {
+fn lines(now: &Stats) -> [(&'static str, u64); 11] {
     [
         ("small-objects", now.small_objects as u64),
         ("small-bytes", now.small_bytes as u64),
@@ -92,6 +92,7 @@ fn lines(now: &Stats) -> [(&'static str, u64); 10] {
         ("reserved-bytes", now.reserved_bytes as u64),
         ("purged-bytes", now.purged_bytes),
         ("record-bytes", now.record_bytes as u64),
+        ("barn-bytes", now.barn_bytes as u64),
     ]
 }
 
@@ -199,7 +200,7 @@ pub unsafe extern "C" fn fastpath_profile_write(path: *const c_char) -> c_int {
 #[repr(C)]
 pub struct FastpathStats {
     size: usize,
-    values: [u64; 18],
+    values: [u64; 19],
 }
 
 /// `fastpath.h`: fills in as much of the caller's structure as its `size` says it has room for.
@@ -229,6 +230,7 @@ pub unsafe extern "C" fn fastpath_stats(out: *mut FastpathStats) {
         now.direct_frees,
         now.big_allocs,
         now.big_frees,
+        now.barn_bytes as u64,
     ];
     // SAFETY: the caller's promise; nothing beyond `size` bytes is written.
     unsafe {

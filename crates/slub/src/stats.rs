@@ -253,4 +253,6 @@ pub struct SlabInfo {
     pub objects_in_partial: usize,
     /// Objects that lie in the sheaves of CPUs and barns, not in users' hands.
     pub in_sheaves: usize,
+    /// Of them, those in barns.
+    pub in_barns: usize,
 }

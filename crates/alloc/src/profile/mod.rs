@@ -34,7 +34,6 @@ use fastpath_percpu::sheaf;
 use crate::report::Line;
 use crate::{cpu, limit, os, settings};
 use fastpath_sys::libc_symbols;
-use fastpath_sys::rseq::thread_pointer;
 
 // ORDERING: Relaxed throughout: what is set here is set during the heap's set-up, which publishes it.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -159,8 +158,7 @@ fn countdown_in(offset: isize) -> &'static Countdown {
 /// The countdown of this CPU, or of this thread where CPUs cannot be told.
 #[inline(always)]
 fn countdown() -> &'static Countdown {
-    let offset = cpu::access().rseq_offset;
-    if offset == 0 { &COUNTDOWNS[(thread_pointer().addr() >> 12) % SLOTS] } else { countdown_in(offset) }
+    &COUNTDOWNS[cpu::lane()]
 }
 
 /// Takes `size` bytes off a countdown; whether it is at its end. Not one operation: bytes are lost if another thread counts

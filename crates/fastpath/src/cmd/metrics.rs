@@ -43,7 +43,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn metrics(watched: &Watched) -> io::Result<String> {
-    let page = watched.look()?;
+    let page = watched.fresh()?;
     let mut out = vec![0; text::open_metrics_of(&page, &mut [])];
     text::open_metrics_of(&page, &mut out);
     String::from_utf8(out).map_err(io::Error::other)

@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     fclose(xml);
     const uint64_t *figure = &now.small_bytes;
     printf("figures");
-    for (int i = 0; i < 18; i++)
+    for (int i = 0; i < 19; i++)
         printf(" %llu", (unsigned long long)figure[i]);
     printf("\nsmall_more %lld\nbig_more %lld\nresident_more %ld\nresident %ld\n", (long long)(now.small_bytes - before.small_bytes),
            (long long)(now.big_bytes - before.big_bytes), resident_now - resident_before, resident_now);
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     printf("json %smetrics\n%s", json, metrics);
     fflush(stdout);
     /* Slow paths bring the page up to date; the last one here frees what it took. */
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 70; round++) {
         usleep(20000);
         for (int i = 0; i < 64; i++)
             free(malloc(200000));

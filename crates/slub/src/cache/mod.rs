@@ -234,7 +234,8 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
     pub fn info(&self) -> SlabInfo {
         let config = self.slabs.config();
         let mut info = self.slabs.info();
-        info.in_sheaves = self.slabs.host.slots().fill(config.spec.slot, config.capacity) + self.in_barns();
+        info.in_barns = self.in_barns();
+        info.in_sheaves = self.slabs.host.slots().fill(config.spec.slot, config.capacity) + info.in_barns;
         info
     }
 

@@ -39,7 +39,7 @@ struct View {
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let watched = Watched::find(args.pid)?;
     let gone = |error| Failure::operation(format!("process {}", args.pid), error);
-    let page = watched.look().map_err(gone)?;
+    let page = watched.fresh().map_err(gone)?;
     if args.once {
         let head = table::head(&watched.name(), &page, watched.resident(), None);
         terminal::print(&table::text(&head, &table::rows(&page, Order::Live, false)))?;
@@ -94,6 +94,7 @@ fn show(
             continue;
         }
         next = Instant::now() + delay;
+        watched.ask();
         let Ok(page) = watched.look() else { return Ok(false) };
         if !view.paused {
             view.rates = Rates::between(&view.page, &page);
@@ -143,7 +144,7 @@ fn draw(frame: &mut Frame<'_>, view: &mut View) {
             row.iter().map(|cell| Cell::from(Line::from(cell.as_str()).right_aligned())).collect::<Vec<_>>(),
         )
     });
-    let widths = [Constraint::Fill(1); 7];
+    let widths = [Constraint::Fill(1); table::COLUMNS];
     frame.render_widget(Table::new(body, widths).header(Row::new(titles).style(reversed)), middle);
     let state = if view.paused { "  (paused)" } else { "" };
     frame.render_widget(

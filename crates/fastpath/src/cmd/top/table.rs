@@ -5,6 +5,8 @@
 
 use fastpath_alloc::live::{Class, Snapshot};
 
+use crate::watched;
+
 /// The column that rows are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -54,7 +56,9 @@ fn share(class: &Class) -> u64 {
     (class.used * class.size * 100).checked_div(class.slab_bytes).unwrap_or(0)
 }
 
-pub(super) const TITLES: [&str; 7] = ["SIZE", "OBJECTS", "LIVE", "IN SHEAVES", "CACHED", "SLABS", "USE%"];
+pub(super) const COLUMNS: usize = 8;
+pub(super) const TITLES: [&str; COLUMNS] =
+    ["SIZE", "OBJECTS", "LIVE", "SHEAVES", "BARN", "CACHED", "SLABS", "USE%"];
 
 /// Bytes in the unit that keeps them short.
 pub(super) fn short(bytes: u64) -> String {
@@ -68,7 +72,7 @@ pub(super) fn short(bytes: u64) -> String {
 }
 
 /// The classes in use, as rows of text.
-pub(super) fn rows(page: &Snapshot, order: Order, turned: bool) -> Vec<[String; 7]> {
+pub(super) fn rows(page: &Snapshot, order: Order, turned: bool) -> Vec<[String; COLUMNS]> {
     let mut classes: Vec<&Class> = page.classes.iter().filter(|class| class.slab_bytes > 0).collect();
     classes.sort_by_key(|class| std::cmp::Reverse((order.key(class), class.size)));
     if turned {
@@ -79,7 +83,8 @@ pub(super) fn rows(page: &Snapshot, order: Order, turned: bool) -> Vec<[String; 
             class.size.to_string(),
             class.used.to_string(),
             short(class.used * class.size),
-            class.cached.to_string(),
+            short(class.cached.saturating_sub(class.barn) * class.size),
+            short(class.barn * class.size),
             short(class.cached * class.size),
             short(class.slab_bytes),
             share(class).to_string(),
@@ -112,6 +117,14 @@ impl Rates {
     }
 }
 
+/// How old a page is, if that is worth saying: the process did nothing since that fills it in.
+fn age(page: &Snapshot) -> String {
+    match watched::now().saturating_sub(page.time) / 1000 {
+        0..3 => String::new(),
+        seconds => format!("   {seconds} s ago"),
+    }
+}
+
 /// The lines above the table.
 pub(super) fn head(name: &str, page: &Snapshot, resident: u64, rates: Option<Rates>) -> Vec<String> {
     let stats = &page.stats;
@@ -133,14 +146,22 @@ pub(super) fn head(name: &str, page: &Snapshot, resident: u64, rates: Option<Rat
     );
     let size = |bytes: usize| short(bytes as u64);
     vec![
-        format!("{name} ({})   front {}   resident {}{limit}", page.pid, page.front, short(resident)),
         format!(
-            "live {} ({} small, {} big, of it {} mapped)   cached {}   dirty {}",
+            "{name} ({})   front {}   resident {}{limit}{}",
+            page.pid,
+            page.front,
+            short(resident),
+            age(page)
+        ),
+        format!(
+            "live {} ({} small, {} big, of it {} mapped)   cached {} ({} sheaves, {} barn)   dirty {}",
             size(live),
             size(stats.small_bytes),
             size(stats.big_bytes),
             size(stats.mapped_bytes),
             size(stats.cached_bytes),
+            size(stats.cached_bytes.saturating_sub(stats.barn_bytes)),
+            size(stats.barn_bytes),
             size(stats.dirty_bytes)
         ),
         format!(
@@ -155,13 +176,13 @@ pub(super) fn head(name: &str, page: &Snapshot, resident: u64, rates: Option<Rat
 }
 
 /// Everything as one text, for `--once`.
-pub(super) fn text(head: &[String], rows: &[[String; 7]]) -> String {
+pub(super) fn text(head: &[String], rows: &[[String; COLUMNS]]) -> String {
     use std::fmt::Write as _;
     let mut out = head.join("\n") + "\n\n";
     let titles = TITLES.map(str::to_owned);
     for row in std::iter::once(&titles).chain(rows) {
         for cell in row {
-            let _ = write!(out, "{cell:>11}");
+            let _ = write!(out, "{cell:>10}");
         }
         out.push('\n');
     }

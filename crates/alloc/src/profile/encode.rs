@@ -233,6 +233,30 @@ fn hex(text: &[u8]) -> usize {
     text.iter().fold(0, |sum, &digit| (sum << 4) | (digit as char).to_digit(16).unwrap_or(0) as usize)
 }
 
+/// Bytes between the start of the page at `offset` of an ELF file and that of the segment with code that starts in this page.
+fn lead(name: &[u8], offset: usize) -> Option<usize> {
+    let (mut path, mut text) = ([0u8; 1024], [0u8; 4096]);
+    path.get_mut(..name.len())?.copy_from_slice(name);
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let length = os::File::open(path)?.read(&mut text);
+    let text = &text[..length];
+    if !text.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let number = |at: usize, bytes: usize| {
+        let part = text.get(at..at + bytes)?;
+        Some(part.iter().rev().fold(0usize, |value, &byte| value << 8 | usize::from(byte)))
+    };
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    (0..count).find_map(|index| {
+        let at = table.checked_add(index * size)?;
+        let (kind, rights, start) = (number(at, 4)?, number(at + 4, 4)?, number(at + 8, 8)?);
+        let (load, executable) = (1, 1);
+        let here = start & !(os::PAGE - 1) == offset;
+        (kind == load && rights & executable != 0 && here).then(|| start - offset)
+    })
+}
+
 /// Writes one line of `/proc/self/maps` as a mapping if it holds code of a file.
 fn mapping(out: &mut Out, line: &[u8], index: usize, range: &mut [usize; 2]) -> bool {
     let mut words = line.splitn(6, |&byte| byte == b' ');
@@ -246,13 +270,52 @@ fn mapping(out: &mut Out, line: &[u8], index: usize, range: &mut [usize; 2]) -> 
         return false;
     }
     *range = [from, to];
+    let offset = hex(offset);
+    // The kernel maps whole pages. Readers expect the segment itself, as its program header has it: Go's own takes the first
+    // executable segment's address for that of `from`.
+    let lead = lead(name, offset).filter(|lead| from + lead < to).unwrap_or(0);
     let mut message = Message::new();
     message.number(1, index as u64 + 1);
-    message.number(2, from as u64);
+    message.number(2, (from + lead) as u64);
     message.number(3, to as u64);
-    message.number(4, hex(offset) as u64);
+    message.number(4, (offset + lead) as u64);
     message.number(5, (STRINGS.len() + index) as u64);
     out.field(3, message.done());
     out.field(6, name);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_mapping_starts_where_the_segment_does() {
+        // A header, then the program headers: kind, rights, offset, six more words of 64 bits.
+        let mut file = Vec::from(*b"\x7fELF\x02\x01");
+        file.resize(64, 0);
+        file[32] = 64;
+        file[54] = 56;
+        file[56] = 3;
+        for (kind, rights, start) in [(1u32, 4u32, 0u64), (6, 5, 0x16000), (1, 5, 0x165a0)] {
+            file.extend(kind.to_le_bytes());
+            file.extend(rights.to_le_bytes());
+            file.extend(start.to_le_bytes());
+            file.resize(file.len() + 40, 0);
+        }
+        let path = std::env::temp_dir().join(std::format!("fastpath-lead-{}", std::process::id()));
+        let name = path.to_str().unwrap().as_bytes();
+        std::fs::write(&path, &file).unwrap();
+        assert_eq!(lead(name, 0x16000), Some(0x5a0));
+        assert_eq!(lead(name, 0), None);
+        assert_eq!(lead(name, 0x17000), None);
+        for cut in [0, 5, 40, 64, 150] {
+            std::fs::write(&path, &file[..cut]).unwrap();
+            assert_eq!(lead(name, 0x16000), None);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(lead(name, 0x16000), None);
+    }
 }

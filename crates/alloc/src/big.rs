@@ -15,7 +15,7 @@ use crate::classes::UNIT;
 use crate::lock::{Lock, Rank};
 use crate::pagemap::{self, Record};
 use crate::shared_stats::word;
-use crate::{meta, os, pages, report, stats};
+use crate::{huge, meta, os, pages, report, stats};
 
 /// Growing blocks become mappings from this size on.
 const GROWS_BY_MAPPING: usize = 1 << 20;
@@ -32,6 +32,8 @@ struct Big {
     /// Units of the run; of a mapping, the bytes mapped divided by the unit.
     units: usize,
     mapping: bool,
+    /// Open to huge pages.
+    huge: bool,
     /// End of the addresses reserved behind a mapping.
     reserved_end: usize,
 }
@@ -84,15 +86,18 @@ pub(crate) fn alloc(size: usize, align: usize) -> (*mut u8, bool) {
     let size = size.max(1).next_multiple_of(os::PAGE);
     let units = size.div_ceil(UNIT);
     if units <= pages::MAX_RUN && align <= 32 << 20 {
+        let align = if size >= huge::BLOCK && huge::on() { align.max(huge::PAGE) } else { align };
         let record = new_record();
         if !record.is_null() {
             if let Some(run) = pages::take(units, align.div_ceil(UNIT).max(1)) {
+                let huge = run.fresh * UNIT >= huge::PAGE && huge::open(run.base, units * UNIT);
                 let big = Big {
                     next: core::ptr::null_mut(),
                     base: run.base,
                     size,
                     units,
                     mapping: false,
+                    huge,
                     reserved_end: 0,
                 };
                 // SAFETY: a new record, ours alone.
@@ -112,6 +117,11 @@ pub(crate) fn alloc(size: usize, align: usize) -> (*mut u8, bool) {
     (alloc_mapping(size, align), true)
 }
 
+/// What the start of a mapping is a multiple of.
+fn mapping_align(size: usize) -> usize {
+    if size >= huge::BLOCK && huge::on() { huge::PAGE } else { UNIT }
+}
+
 fn alloc_mapping(size: usize, align: usize) -> *mut u8 {
     if !pages::fits(size.div_ceil(UNIT)) {
         return core::ptr::null_mut();
@@ -121,13 +131,15 @@ fn alloc_mapping(size: usize, align: usize) -> *mut u8 {
         return core::ptr::null_mut();
     }
     let units = size.div_ceil(UNIT);
-    if let Some(base) = os::map_aligned(units * UNIT, align.max(UNIT), true) {
+    if let Some(base) = os::map_aligned(units * UNIT, align.max(mapping_align(size)), true) {
+        let huge = huge::open(base, units * UNIT);
         let big = Big {
             next: core::ptr::null_mut(),
             base,
             size,
             units,
             mapping: true,
+            huge,
             reserved_end: base + units * UNIT,
         };
         // SAFETY: a new record, ours alone.
@@ -156,8 +168,9 @@ pub(crate) fn size(record: usize, address: usize) -> Option<usize> {
 pub(crate) fn free(record: usize, address: usize) {
     let record = record as *mut Big;
     // SAFETY: as in `size`; the block is the caller's to free.
-    let (base, units, size, mapping, end) = unsafe {
-        ((*record).base, (*record).units, (*record).size, (*record).mapping, (*record).reserved_end)
+    let (base, units, size, mapping, huge, end) = unsafe {
+        let this = &*record;
+        (this.base, this.units, this.size, this.mapping, this.huge, this.reserved_end)
     };
     if base != address {
         report::invalid_free(address);
@@ -172,6 +185,9 @@ pub(crate) fn free(record: usize, address: usize) {
             os::purge(base, units * UNIT);
         }
     } else {
+        if huge {
+            huge::close(base, units * UNIT);
+        }
         RUN_BYTES.fetch_sub(size, Relaxed);
         if !pages::give(base, units, units >= KEEP_UNITS) {
             RUN_BYTES.fetch_add(size, Relaxed);
@@ -233,6 +249,9 @@ pub(crate) fn resize(record: usize, address: usize, new: usize) -> *mut u8 {
         return resize_mapping(this, big, new);
     }
     if units < this.units {
+        if this.huge {
+            huge::close(this.base + units * UNIT, (this.units - units) * UNIT);
+        }
         if !pages::give(this.base + units * UNIT, this.units - units, this.units >= KEEP_UNITS) {
             return null;
         }
@@ -274,6 +293,9 @@ fn resize_mapping(this: &mut Big, record: *mut Big, new: usize) -> *mut u8 {
         MAPPED_BYTES.fetch_add(new.wrapping_sub(this.size), Relaxed);
         this.size = new;
         this.units = new_bytes / UNIT;
+        if !this.huge {
+            this.huge = huge::open(this.base, new_bytes);
+        }
         this.base as *mut u8
     };
     if new_bytes == old_bytes {
@@ -311,7 +333,7 @@ fn resize_mapping(this: &mut Big, record: *mut Big, new: usize) -> *mut u8 {
     let roomy =
         if os::address_space_limit().is_some() { new_bytes } else { new_bytes + new_bytes.min(1 << 30) };
     for total in [roomy, new_bytes] {
-        let Some(target) = os::map_aligned(total, UNIT, false) else { continue };
+        let Some(target) = os::map_aligned(total, mapping_align(new), false) else { continue };
         if !pagemap::set_record(target, Record::Big(record.addr())) {
             os::unmap(target, total);
             return core::ptr::null_mut();

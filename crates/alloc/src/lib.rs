@@ -40,6 +40,7 @@ mod fork;
 mod global;
 #[expect(unsafe_code, reason = "raw memory and restartable sequences")]
 mod heap;
+mod huge;
 mod limit;
 pub mod live;
 #[expect(unsafe_code, reason = "hands out references under a lock")]

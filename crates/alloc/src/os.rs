@@ -129,6 +129,24 @@ pub(crate) fn purge(base: usize, bytes: usize) -> bool {
     }
 }
 
+/// Lets the kernel back a range by huge pages, at faults and later; false if it knows none.
+pub(crate) fn open_to_huge_pages(base: usize, bytes: usize) -> bool {
+    // SAFETY: advice on a range of the caller's changes no contents.
+    unsafe { mm::madvise(base as *mut c_void, bytes, Advice::LinuxHugepage) }.is_ok()
+}
+
+/// The opposite. Huge pages that are there stay.
+pub(crate) fn close_to_huge_pages(base: usize, bytes: usize) {
+    // SAFETY: as above. Refused where the kernel knows no huge pages, and then there is nothing to close.
+    let _ = unsafe { mm::madvise(base as *mut c_void, bytes, Advice::LinuxNoHugepage) };
+}
+
+/// Faults a fresh page in, by writing the zero that is there.
+pub(crate) fn touch(base: usize) {
+    // SAFETY: fresh memory of the caller's that nobody uses yet.
+    unsafe { (base as *mut u8).write_volatile(0) };
+}
+
 /// Grows or shrinks a mapping where it is.
 pub(crate) fn resize_in_place(base: usize, old: usize, new: usize) -> bool {
     if new > old && fault() {

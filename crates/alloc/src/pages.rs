@@ -13,7 +13,7 @@
 use crate::classes::UNIT;
 use crate::lock::{Lock, Rank};
 use crate::shared_stats::word;
-use crate::{big, limit, meta, os, stats};
+use crate::{big, huge, limit, meta, os, stats};
 
 /// The longest run: larger blocks are mapped on their own.
 pub(crate) const MAX_RUN: usize = 512;
@@ -21,8 +21,8 @@ pub(crate) const MAX_RUN: usize = 512;
 const PIECE: usize = 1024;
 const WORDS: usize = PIECE / 64;
 const PIECE_ALIGN: usize = 2 << 20;
-/// Units made accessible at a time.
-const COMMIT_STEP: usize = 32;
+/// Units made accessible at a time: a huge page.
+const COMMIT_STEP: usize = huge::PAGE / UNIT;
 /// Dirty units that are always kept.
 const DIRTY_FLOOR: usize = (8 << 20) / UNIT;
 /// Runs from this on are as good as blocks of their own.
@@ -106,6 +106,8 @@ pub(crate) struct Run {
     pub(crate) base: usize,
     /// Whether all of it reads as zero.
     pub(crate) zeroed: bool,
+    /// Units that had no memory yet.
+    pub(crate) fresh: usize,
 }
 
 /// Takes `units` units at a multiple of `align` units. `None`: no memory, or a signal handler interrupted us here.
@@ -238,14 +240,18 @@ impl Piece {
         }
     }
 
-    /// Makes everything up to `end` accessible.
-    fn commit(&mut self, end: usize) -> bool {
+    /// Makes everything up to `end` accessible, and backs it by huge pages if `fill` says so.
+    fn commit(&mut self, end: usize, fill: bool) -> bool {
         if end <= self.committed {
             return true;
         }
         let generous = end.next_multiple_of(COMMIT_STEP).min(self.units);
         for target in [generous, end] {
-            if os::commit(self.base + self.committed * UNIT, (target - self.committed) * UNIT) {
+            let (base, bytes) = (self.base + self.committed * UNIT, (target - self.committed) * UNIT);
+            if os::commit(base, bytes) {
+                if fill {
+                    huge::fill(base, bytes);
+                }
                 self.committed = target;
                 return true;
             }
@@ -296,7 +302,9 @@ impl Pages {
     fn claim(&mut self, piece: *mut Piece, at: usize, units: usize) -> Option<Run> {
         // SAFETY: as in `take`.
         let piece = unsafe { &mut *piece };
-        if !piece.commit(at + units) {
+        // What a large block leaves untouched must not be filled; and a limit counts what is in use, not what is filled.
+        let fill = units < LARGE_RUN && self.used >= huge::FROM / UNIT && !limit::on();
+        if !piece.commit(at + units, fill) {
             return None;
         }
         set_bits(&mut piece.used, at, units, true);
@@ -312,7 +320,8 @@ impl Pages {
             self.regret(units - dirty - kept);
         }
         note(self.used);
-        Some(Run { base: piece.base + at * UNIT, zeroed: dirty + kept == 0 })
+        let fresh = units - dirty - kept;
+        Some(Run { base: piece.base + at * UNIT, zeroed: fresh == units, fresh })
     }
 
     /// Notes that `units` units without memory are taken while others are missed that were given back.

@@ -11,6 +11,7 @@
 //! | `FASTPATH_FOREIGN` | `abort`, `leak` | `abort` | what `free` does with a pointer of another allocator |
 //! | `FASTPATH_LIMIT` | bytes, `cgroup` | none | the most memory the heap may hold: see the module `limit` |
 //! | `FASTPATH_HARDENED` | `off`, `on` | `off` | all checks of `FZP`; objects come in random order and are cleared when freed |
+//! | `FASTPATH_HUGE_PAGES` | `on`, `off` | `on` | whether large heaps and blocks ask for transparent huge pages: see the module `huge` |
 //! | `FASTPATH_DEBUG` | letters `F`, `Z`, `P` | none | checks at every call: double and invalid frees; red zones; poison |
 //! | `FASTPATH_TEST_FAULT` | a number | none | for tests: the mapping that fails, counted from 1; with a `+`, all from there on |
 //!
@@ -123,6 +124,9 @@ pub(crate) fn read() -> Settings {
     }
     // ORDERING: Relaxed: set during set-up, before any free can need it.
     FOREIGN.store(u8::from(foreign == Foreign::Leak), Relaxed);
+    if !choice(b"FASTPATH_HUGE_PAGES", &[(b"on", true), (b"off", false)], true) {
+        crate::huge::turn_off();
+    }
     let hardened = choice(b"FASTPATH_HARDENED", &[(b"off", false), (b"on", true)], false);
     Settings { front, foreign, hardened }
 }

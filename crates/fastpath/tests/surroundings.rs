@@ -24,6 +24,38 @@ fn huge_pages_make_no_difference() {
     passes(&program, &["thp=1"], &[]);
 }
 
+/// What `huge.c` says of one moment: KiB open to huge pages, closed to them.
+fn huge_pages(text: &str, when: &str) -> (u64, u64) {
+    let line = text.lines().find(|line| line.starts_with(when)).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    (words[2].parse().unwrap(), words[4].parse().unwrap())
+}
+
+/// Memory that is free, or will be in pieces, is never open to the kernel's huge pages: it would grow back.
+#[test]
+fn only_living_large_blocks_are_open_to_huge_pages() {
+    let Some(program) = build("huge.c", "huge", &[]) else { return };
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        fastpath_testkit::skip("malloc-no-huge-pages", "the kernel has no transparent huge pages");
+        return;
+    }
+    let text = passes(&program, &[], &[]);
+    assert_eq!(huge_pages(&text, "start"), (0, 0), "small heaps do not ask: {text}");
+    let (open, closed) = huge_pages(&text, "small");
+    assert!(open == 0 && closed > 40 << 10, "small blocks get huge pages, once: {text}");
+    let (open, _) = huge_pages(&text, "large");
+    assert!(open > 170 << 10, "three large blocks of 180 MiB in all: {text}");
+    for when in ["freed", "end"] {
+        assert_eq!(huge_pages(&text, when).0, 0, "{text}");
+    }
+    let text = passes(&program, &[], &[("FASTPATH_HUGE_PAGES", "off")]);
+    for when in ["start", "small", "large", "freed", "end"] {
+        assert_eq!(huge_pages(&text, when), (0, 0), "turned off: {text}");
+    }
+    let text = passes(&program, &[], &[("FASTPATH_LIMIT", "1G")]);
+    assert_eq!(huge_pages(&text, "small").1, 0, "a limit counts what is in use: {text}");
+}
+
 #[test]
 fn a_busy_program_can_be_replaced_and_the_new_one_is_served() {
     let Some(program) = build("surroundings.c", "surroundings", &[]) else { return };
@@ -68,6 +100,7 @@ fn a_setting_that_is_not_known_is_one_warning_and_the_default() {
         "FASTPATH_STATS",
         "FASTPATH_FOREIGN",
         "FASTPATH_HARDENED",
+        "FASTPATH_HUGE_PAGES",
         "FASTPATH_DEBUG",
         "FASTPATH_LIMIT",
     ] {

@@ -45,6 +45,9 @@ pub(crate) fn fill(base: usize, bytes: usize) {
     if bytes != PAGE || !base.is_multiple_of(PAGE) || !on() {
         return;
     }
+    // Closed first, and so joined to the mapping below while it has no memory: mappings whose memory was faulted in apart
+    // are not joined again, and every step would cost the kernel a mapping.
+    os::close_to_huge_pages(base, bytes);
     if !os::open_to_huge_pages(base, bytes) {
         return turn_off();
     }

@@ -43,6 +43,17 @@ fn only_living_large_blocks_are_open_to_huge_pages() {
     assert_eq!(huge_pages(&text, "start"), (0, 0), "small heaps do not ask: {text}");
     let (open, closed) = huge_pages(&text, "small");
     assert!(open == 0 && closed > 40 << 10, "small blocks get huge pages, once: {text}");
+    let mappings = |when| -> u64 {
+        text.lines()
+            .find(|line| line.starts_with(when))
+            .unwrap()
+            .split(' ')
+            .next_back()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    assert!(mappings("small") < mappings("start") + 10, "32 huge pages join in one mapping: {text}");
     let (open, _) = huge_pages(&text, "large");
     assert!(open > 170 << 10, "three large blocks of 180 MiB in all: {text}");
     for when in ["freed", "end"] {

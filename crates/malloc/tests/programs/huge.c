@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * huge: which memory the kernel may back by huge pages, as /proc/self/smaps tells it. Prints "open" and "closed" (KiB
- * of mappings with the flags hg and nh) and "backed" (KiB in huge pages) of a small heap, with 64 MiB of small blocks,
+ * of mappings with the flags hg and nh), "backed" (KiB in huge pages) and "mappings" (their number) of a small heap, with 64 MiB of small blocks,
  * beside large blocks (a run, a mapping, one that grew into a mapping), and after those were freed. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,19 +13,20 @@ enum { SMALL = 64 << 20, EACH = 512, RUN = 20 << 20, MAPPED = 80 << 20 };
 static void tell(const char *when)
 {
     static char line[512];
-    long size = 0, open = 0, closed = 0, backed = 0, value;
+    long size = 0, open = 0, closed = 0, backed = 0, mappings = 0, value;
     FILE *file = fopen("/proc/self/smaps", "r");
     if (!file) exit(77);
     while (fgets(line, sizeof line, file)) {
         if (sscanf(line, "Size: %ld", &value) == 1) size = value;
         if (sscanf(line, "AnonHugePages: %ld", &value) == 1) backed += value;
         if (!strncmp(line, "VmFlags:", 8)) {
+            mappings++;
             if (strstr(line, " hg")) open += size;
             if (strstr(line, " nh")) closed += size;
         }
     }
     fclose(file);
-    printf("%s open %ld closed %ld backed %ld\n", when, open, closed, backed);
+    printf("%s open %ld closed %ld backed %ld mappings %ld\n", when, open, closed, backed, mappings);
 }
 
 int main(void)

@@ -8,6 +8,7 @@
 //!   the very call.
 //! * `Z`: a red zone before and behind each small block, with the size that was asked for; checked when it is freed.
 //! * `P`: freed memory is filled with a pattern, which must still be there when it is allocated again.
+//! * `U`: who allocated and who freed a block is remembered, and named by reports: see the module `profile`.
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -18,6 +19,7 @@ use crate::report::Line;
 pub(crate) const CHECKS: u8 = 1;
 pub(crate) const ZONES: u8 = 2;
 pub(crate) const POISON: u8 = 4;
+pub(crate) const OWNERS: u8 = 8;
 
 /// What freed memory is filled with; zeros where the heap is hardened, so that nothing of the program stays in it.
 static FREED: AtomicU8 = AtomicU8::new(0x6b);
@@ -34,6 +36,7 @@ pub(crate) fn parse(letters: &[u8]) -> Option<u8> {
         b'F' => Some(flags | CHECKS),
         b'Z' => Some(flags | ZONES | CHECKS),
         b'P' => Some(flags | POISON | CHECKS),
+        b'U' => Some(flags | OWNERS | CHECKS),
         _ => None,
     })
 }
@@ -59,6 +62,11 @@ pub(crate) fn set(flags: u8) {
 #[inline]
 pub(crate) fn on() -> bool {
     FLAGS.load(Relaxed) != 0
+}
+
+/// Whether owners are remembered.
+pub(crate) fn tracks_owners() -> bool {
+    has(OWNERS)
 }
 
 fn has(flag: u8) -> bool {
@@ -107,7 +115,7 @@ pub(crate) fn alloc(size: usize, align: usize) -> Option<*mut u8> {
                         .text(", in a block of ")
                         .number(bytes as u64)
                         .text(" bytes")
-                        .abort();
+                        .abort_about(object.addr() + lead);
                 }
             }
         }
@@ -150,7 +158,7 @@ pub(crate) fn free(record: usize, address: usize) {
             .text("free of ")
             .hex(address)
             .text(": freed twice, overwritten before its start, or not the start of a block")
-            .abort()
+            .abort_about(address)
     };
     let bytes = CLASSES[class].size as usize;
     if caches::is_free(class, start) {
@@ -168,7 +176,7 @@ pub(crate) fn free(record: usize, address: usize) {
                         .number(size as u64)
                         .text(" bytes at ")
                         .hex(address)
-                        .abort();
+                        .abort_about(address);
                 }
             }
         }

@@ -470,7 +470,7 @@ fn foreign(address: usize) {
         .hex(address)
         .text(", which this allocator did not return (freed twice, or allocated by another allocator: usually a library loaded with RTLD_DEEPBIND); ");
     match settings::get().foreign {
-        Foreign::Abort => line.text("FASTPATH_FOREIGN=leak ignores it").abort(),
+        Foreign::Abort => line.text("FASTPATH_FOREIGN=leak ignores it").abort_about(address),
         Foreign::Leak => line.text("ignored").print(),
     }
 }

@@ -68,6 +68,13 @@ impl Line {
         self.print();
         abort()
     }
+
+    /// The same about a block: its owners are named, if they are known.
+    pub(crate) fn abort_about(self, block: usize) -> ! {
+        self.print();
+        crate::profile::owners::tell(block);
+        abort()
+    }
 }
 
 /// Ends the process by SIGABRT, as the C library's `abort` does, without running anything.
@@ -82,13 +89,21 @@ pub(crate) fn abort() -> ! {
 /// An object that was freed and is free already.
 #[cold]
 pub(crate) fn double_free(address: usize) -> ! {
-    Line::new().text("double free of ").hex(address).text(", or it was freed and overwritten").abort()
+    Line::new()
+        .text("double free of ")
+        .hex(address)
+        .text(", or it was freed and overwritten")
+        .abort_about(address)
 }
 
 /// A pointer into the heap that is not the start of an object.
 #[cold]
 pub(crate) fn invalid_free(address: usize) -> ! {
-    Line::new().text("invalid free of ").hex(address).text(": not the start of an allocated block").abort()
+    Line::new()
+        .text("invalid free of ")
+        .hex(address)
+        .text(": not the start of an allocated block")
+        .abort_about(address)
 }
 
 /// An object that was freed with a size of another class.
@@ -100,5 +115,5 @@ pub(crate) fn wrong_size(address: usize, size: usize) -> ! {
         .text(" with a wrong size: the block has ")
         .number(size as u64)
         .text(" bytes")
-        .abort()
+        .abort_about(address)
 }

@@ -12,7 +12,7 @@
 //! | `FASTPATH_LIMIT` | bytes, `cgroup` | none | the most memory the heap may hold: see the module `limit` |
 //! | `FASTPATH_HARDENED` | `off`, `on` | `off` | all checks of `FZP`; objects come in random order and are cleared when freed |
 //! | `FASTPATH_HUGE_PAGES` | `on`, `off` | `on` | whether large heaps and blocks ask for transparent huge pages: see the module `huge` |
-//! | `FASTPATH_DEBUG` | letters `F`, `Z`, `P` | none | checks at every call: double and invalid frees; red zones; poison |
+//! | `FASTPATH_DEBUG` | letters `F`, `Z`, `P`, `U` | none | checks at every call: double and invalid frees; red zones; poison; who allocated and freed a block |
 //! | `FASTPATH_TEST_FAULT` | a number | none | for tests: the mapping that fails, counted from 1; with a `+`, all from there on |
 //!
 //! A value that is none of these is one warning on standard error, and the default.
@@ -110,7 +110,7 @@ pub(crate) fn read() -> Settings {
                 Line::new()
                     .text("FASTPATH_DEBUG=")
                     .raw(letters)
-                    .text(" is not known; the letters are F Z P")
+                    .text(" is not known; the letters are F Z P U")
                     .print();
             }
         }

@@ -52,6 +52,69 @@ fn leaks_are_listed_exactly_with_the_place_that_allocated_them() {
 }
 
 #[test]
+fn reports_name_who_allocated_and_who_freed() {
+    if cfg!(not(target_arch = "x86_64")) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+        return;
+    }
+    let Some(program) = program() else { return };
+    let report = |what: &str, letters: &str| {
+        let output = Command::new(&program)
+            .arg(what)
+            .env("LD_PRELOAD", library())
+            .env("FASTPATH_DEBUG", letters)
+            .output()
+            .unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(6), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // The function in the line after one that ends so.
+    let named = |text: &str, after: &str, function: &str| {
+        let mut lines = text.lines();
+        assert!(lines.any(|line| line.ends_with(after)), "{after}: {text}");
+        assert!(
+            lines.next().is_some_and(|line| line.contains(&format!(" {function}+0x"))),
+            "{after}: {text}"
+        );
+    };
+    let twice = report("twice", "U");
+    assert!(
+        twice.lines().next().unwrap().contains("freed twice") || twice.contains("double free"),
+        "{twice}"
+    );
+    named(&twice, "freed by", "site_free");
+    named(&twice, "when it had been allocated by", "site_small");
+    let beyond = report("beyond", "UZ");
+    assert!(beyond.contains("overflow at"), "{beyond}");
+    named(&beyond, "freed by", "site_free");
+    named(&beyond, "allocated by", "site_large");
+    let late = report("late", "PU");
+    assert!(late.contains("write after free"), "{late}");
+    named(&late, "freed by", "site_free");
+    named(&late, "allocated by", "site_large");
+    // Without the letter a report is one line.
+    assert_eq!(report("twice", "F").lines().count(), 1);
+}
+
+#[test]
+fn every_live_block_is_listed_exactly_when_owners_are_remembered() {
+    if cfg!(not(target_arch = "x86_64")) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+        return;
+    }
+    let Some(program) = program() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("owners");
+    let file = path.to_str().unwrap();
+    let settings = [("FASTPATH_PROFILE", file), ("FASTPATH_DEBUG", "UFZP"), ("FASTPATH_LEAKS", "1")];
+    let output = run(&program, &["leaks"], &settings);
+    assert_eq!(folded(file, "live-bytes", "site_small"), 25_000);
+    assert_eq!(folded(file, "live-blocks", "site_large"), 1);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("95000 bytes in 26 blocks from 2 places were not freed"), "{text}");
+}
+
+#[test]
 fn signals_and_threads_that_allocate_do_not_disturb_the_profile() {
     let Some(program) = program() else { return };
     let folder = tempfile::tempdir().unwrap();

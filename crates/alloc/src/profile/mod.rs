@@ -17,11 +17,13 @@
 //! | `FASTPATH_PROFILE_SIGNAL` | the number of a signal that has the profile written too | none |
 //! | `FASTPATH_PROFILE_SEED` | where the random numbers start, for tests | random |
 //! | `FASTPATH_LEAKS` | `1`: what was never freed is listed on standard error at exit | none |
+//! | `FASTPATH_DEBUG` | `U` among its letters: every block is followed, whatever the interval, and reports name its owners | none |
 
 pub(crate) mod apart;
 mod chance;
 mod encode;
 pub(crate) mod leaks;
+pub(crate) mod owners;
 mod rules;
 mod table;
 mod unwind;
@@ -32,7 +34,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU64, 
 use fastpath_percpu::sheaf;
 
 use crate::report::Line;
-use crate::{cpu, limit, os, settings};
+use crate::{cpu, debug, limit, os, settings};
 use fastpath_sys::libc_symbols;
 
 // ORDERING: Relaxed throughout: what is set here is set during the heap's set-up, which publishes it.
@@ -75,7 +77,8 @@ pub(crate) fn set_up(open: bool) {
     let file =
         settings::variable(b"FASTPATH_PROFILE").filter(|file| !file.is_empty() && file.len() < PATH - 32);
     let leaks = settings::variable(b"FASTPATH_LEAKS").is_some_and(|value| value != b"0" && !value.is_empty());
-    if file.is_none() && !leaks {
+    let owners = debug::tracks_owners();
+    if file.is_none() && !leaks && !owners {
         return;
     }
     for (kept, &byte) in FILE.iter().zip(file.unwrap_or(b"")) {
@@ -84,10 +87,14 @@ pub(crate) fn set_up(open: bool) {
     let interval =
         settings::variable(b"FASTPATH_PROFILE_INTERVAL").and_then(limit::bytes).map(|bytes| bytes as u64);
     let interval = interval.unwrap_or(if leaks { 1 } else { DEFAULT_INTERVAL }).max(1);
+    let interval = if owners { 1 } else { interval };
     let seed = settings::variable(b"FASTPATH_PROFILE_SEED")
         .and_then(limit::bytes)
         .map_or_else(os::random, |seed| seed as u64);
     if !table::set_up(if interval >= 64 * 1024 { 1 << 12 } else { 1 << 18 }) || (open && !apart::set_up()) {
+        return;
+    }
+    if owners && !owners::set_up() {
         return;
     }
     rules::set_up();
@@ -214,6 +221,7 @@ fn bytes(weight: u64, size: u64) -> u64 {
 #[inline]
 pub(crate) fn freed(block: usize) {
     if let Some((number, size)) = table::remove(block) {
+        owners::freed(block, number);
         let weight = chance::weight(size + 1, INTERVAL.load(Relaxed));
         let stack = table::stack(number);
         stack.freed_blocks.fetch_add(weight, Relaxed);

@@ -148,6 +148,17 @@ pub(crate) fn insert(block: usize, stack: usize, size: u64) -> bool {
     false
 }
 
+/// The stack and size of a live block, if it was sampled.
+pub(crate) fn find(block: usize) -> Option<(usize, u64)> {
+    let home = home(block);
+    (home..home + REACH).find_map(|at| {
+        let (lines, index) = set(at);
+        let way = lines.blocks.iter().position(|slot| slot.load(Relaxed) == block)?;
+        let noted = note(index, way).load(Relaxed);
+        Some(((noted % STACKS as u64) as usize, noted / STACKS as u64))
+    })
+}
+
 /// Takes a block out; its stack and size, if it was sampled.
 #[inline]
 pub(crate) fn remove(block: usize) -> Option<(usize, u64)> {
@@ -186,6 +197,7 @@ mod tests {
         assert!(kept.len() > 430);
         assert_eq!(remove(7 * 16), None);
         for &block in &kept {
+            assert_eq!(find(block), Some((block % 1000, block as u64)));
             assert_eq!(remove(block), Some((block % 1000, block as u64)));
             assert_eq!(remove(block), None);
         }

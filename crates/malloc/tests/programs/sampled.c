@@ -27,6 +27,18 @@ __attribute__((noinline)) void *site_large(size_t size)
     return block;
 }
 
+__attribute__((noinline)) void site_free(void *block)
+{
+    free(block);
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void site_again(void *block)
+{
+    free(block);
+    __asm__ volatile("");
+}
+
 __attribute__((noinline)) void *site_growing(size_t steps)
 {
     char *block = malloc(4096);
@@ -35,6 +47,8 @@ __attribute__((noinline)) void *site_growing(size_t steps)
     __asm__ volatile("" : "+r"(block));
     return block;
 }
+
+static void *last;
 
 __attribute__((noinline)) void recurse(int depth)
 {
@@ -83,8 +97,6 @@ static void plenty(void)
     printf("site_small %zu 0\nsite_large %zu %zu\n", small, large, live);
 }
 
-static void *last;
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "leaks")) {
@@ -106,6 +118,26 @@ int main(int argc, char **argv)
         for (int i = 0; i < 4; i++)
             pthread_join(threads[i], 0);
         puts("ok");
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "twice")) {
+        last = site_small(100);
+        site_free(last);
+        site_again(last);
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "beyond")) {
+        last = site_large(100);
+        ((char *volatile)last)[100] = 1;
+        site_free(last);
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "late")) {
+        last = site_large(100);
+        site_free(last);
+        ((char *volatile)last)[10] = 1;
+        for (int i = 0; i < 5000; i++)
+            site_small(100);
         return 0;
     }
     if (argc > 1 && !strcmp(argv[1], "plenty")) {

@@ -88,12 +88,23 @@ fn a_group_and_those_above_it_limit_and_changes_are_followed() {
     limit(&outer, "max\n", "max\n");
     let tight = figures(&program, &["tight"], &group)["kept"];
     assert!(tight <= MIB, "{tight}");
+    // Changes of it are followed down and up again.
+    limit(&inner, "max\n", "max\n");
+    let found = figures(&program, &["tighter", inner.join("memory.high").to_str().unwrap()], &group);
+    assert!(found["before"] >= 10 * MIB && found["tight"] <= MIB && found["after"] >= 10 * MIB, "{found:?}");
 }
 
 #[test]
 fn a_real_group_limits() {
     let Some(program) = program() else { return };
+    let mut seen = Vec::new();
     let made = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().find_map(|mount| {
+        // Only where a cgroup v2 is mounted: anything else would just take the files.
+        let controllers = fs::read_to_string(Path::new(mount).join("cgroup.controllers")).ok()?;
+        seen.push(format!("{mount} has the controllers [{}]", controllers.trim()));
+        if !controllers.split_whitespace().any(|name| name == "memory") {
+            return None;
+        }
         let folder = Path::new(mount).join(format!("fastpath-test-{}", std::process::id()));
         let _ = fs::write(Path::new(mount).join("cgroup.subtree_control"), "+memory");
         fs::create_dir(&folder).ok()?;
@@ -104,6 +115,9 @@ fn a_real_group_limits() {
         None
     });
     let Some(folder) = made else {
+        let old = Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
+        let why = if old { "; the memory controller is one of cgroup v1" } else { "" };
+        eprintln!("{}{why}", if seen.is_empty() { "no cgroup v2".to_owned() } else { seen.join(", ") });
         fastpath_testkit::skip(
             "limit-real-cgroup",
             "no cgroup v2 with a memory controller that may be changed",

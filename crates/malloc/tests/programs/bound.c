@@ -3,7 +3,7 @@
  *
  * A heap with a limit. bound small|big|grow: takes blocks until there are no more, and says how much it got. bound
  * tight: frees nearly everything under a soft limit, and says what is kept. bound follow FILE: takes until there is no
- * more, raises the limit in FILE, and takes again. */
+ * more, raises the limit in FILE, and takes again. bound tighter FILE: as tight, without a limit, with one, and without. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,9 +35,36 @@ static size_t take(size_t size)
     return got;
 }
 
+static void (*stats)(struct fastpath_stats *);
+
+/* What is kept of 12 MiB that were freed: all of it without a limit. */
+static size_t kept(void)
+{
+    void *blocks[12];
+    for (int i = 0; i < 12; i++)
+        memset(blocks[i] = malloc(1 << 20), 1, 1 << 20);
+    for (int i = 0; i < 12; i++)
+        free(blocks[i]);
+    void *one = malloc(300000);
+    struct fastpath_stats now = {.size = sizeof now};
+    stats(&now);
+    free(one);
+    return now.dirty_bytes;
+}
+
+/* Writes a limit of the group, and waits until it is read again. */
+static void set(const char *path, const char *limit)
+{
+    int file = open(path, O_WRONLY | O_TRUNC);
+    if (write(file, limit, strlen(limit)) != (ssize_t)strlen(limit))
+        exit(1);
+    close(file);
+    sleep(2);
+}
+
 int main(int argc, char **argv)
 {
-    void (*stats)(struct fastpath_stats *) = (void (*)(struct fastpath_stats *))dlsym(RTLD_DEFAULT, "fastpath_stats");
+    stats = (void (*)(struct fastpath_stats *))dlsym(RTLD_DEFAULT, "fastpath_stats");
     if (!stats || argc < 2)
         return 1;
     if (!strcmp(argv[1], "small")) {
@@ -73,24 +100,16 @@ int main(int argc, char **argv)
         size_t fourth = take(1 << 20);
         printf("got %zu\nsecond %zu\nthird %zu\nfourth %zu\n", first, second, third, fourth);
     } else if (!strcmp(argv[1], "tight")) {
-        /* 12 MiB of free memory are kept without a limit. */
-        void *blocks[12];
-        for (int i = 0; i < 12; i++)
-            memset(blocks[i] = malloc(1 << 20), 1, 1 << 20);
-        for (int i = 0; i < 12; i++)
-            free(blocks[i]);
-        void *one = malloc(300000);
-        struct fastpath_stats now = {.size = sizeof now};
-        stats(&now);
-        printf("kept %zu\n", (size_t)now.dirty_bytes);
-        free(one);
+        printf("kept %zu\n", kept());
+    } else if (!strcmp(argv[1], "tighter")) {
+        size_t before = kept();
+        set(argv[2], "9437184\n");
+        size_t tight = kept();
+        set(argv[2], "max\n");
+        printf("before %zu\ntight %zu\nafter %zu\n", before, tight, kept());
     } else if (!strcmp(argv[1], "follow")) {
-        int file = open(argv[2], O_WRONLY | O_TRUNC);
         size_t first = take(1000);
-        if (write(file, "67108864\n", 9) != 9)
-            return 1;
-        close(file);
-        sleep(2);
+        set(argv[2], "67108864\n");
         printf("got %zu\nsecond %zu\n", first, first + take(1000));
     }
     return 0;

@@ -26,9 +26,12 @@ use crate::source::{ClassSource, SHEAVES};
 use crate::{cpu, heap, os, report, stats, tid};
 
 /// Bytes of objects that a barn holds at most, in classes whose sheaves are large.
-const BARN_BYTES: usize = 640 * 1024;
+const BARN_BYTES: usize = 2560 * 1024;
 /// Full sheaves that a barn holds at most.
-const BARN: usize = 176;
+const BARN: usize = 44;
+
+/// Objects that a sheaf gets from slabs at most.
+const REFILL: u32 = 120;
 
 /// Added to the class in the descriptors of slabs of sampled objects.
 pub(crate) const SAMPLED: u16 = 128;
@@ -185,7 +188,7 @@ pub(crate) const fn spec(class: usize) -> CacheSpec {
         .free_pointer(FreePointer::Apart)
         .sheaf_capacity(info.sheaf as usize)
         // Not quite full: a program that frees before it allocates again finds room.
-        .refill((info.sheaf - info.sheaf / 8) as usize)
+        .refill(if info.sheaf > REFILL { REFILL } else { info.sheaf - info.sheaf / 8 } as usize)
         .order(info.units.trailing_zeros())
         .min_partial(if info.units >= 4 { 1 } else { 4 / info.units as usize })
         .barn_limit(if barn > BARN {

@@ -31,7 +31,7 @@ const fn units_of_class(class: usize) -> usize {
     let mut units = 1;
     while units < 8 {
         let bytes = units * UNIT;
-        if bytes / size >= 8 && (bytes % size) * 16 <= bytes {
+        if bytes / size >= 16 && (bytes % size) * 16 <= bytes {
             break;
         }
         units *= 2;
@@ -54,10 +54,13 @@ pub(crate) struct Class {
     pub(crate) reciprocal: u64,
 }
 
-/// What fits in 96 KiB, or the kernel's number where that is more.
+/// What fits in 64 KiB, or the kernel's number for 96 KiB where that is at most 60.
 const fn sheaf_of_class(class: usize) -> u32 {
     let size = size_of_class(class);
-    let objects = sheaf_capacity(size, 96 * 1024 / size);
+    let kernels = sheaf_capacity(size, 96 * 1024 / size);
+    let kernels = if kernels > 60 { 60 } else { kernels };
+    let fitting = 64 * 1024 / size;
+    let objects = if fitting > kernels { fitting } else { kernels };
     if objects > SHEAF_MAX { SHEAF_MAX as u32 } else { objects as u32 }
 }
 

@@ -7,7 +7,7 @@
 //! kernel may back by huge pages for ever grows back: a background thread of the kernel (khugepaged) fills the holes that
 //! were given back to the system. So nothing here stays open to it but blocks that are alive:
 //!
-//! * Memory for small objects is asked for 2 MiB at a time once the heap has [`FROM`] in use. Such a step becomes one huge
+//! * Memory for small objects is asked for 2 MiB at a time once the heap has [`FROM`] of slabs. Such a step becomes one huge
 //!   page at once, and is then closed to huge pages: what is given back later comes in small pages again.
 //! * A block of at least [`BLOCK`] is open to huge pages from its allocation to its free, and faults them in as it is
 //!   touched; a mapping of its own starts at a multiple of 2 MiB.
@@ -21,7 +21,7 @@ use crate::os;
 
 /// Bytes of a huge page, on every machine here with pages of 4 KiB.
 pub(crate) const PAGE: usize = 2 << 20;
-/// Heaps with less in use take small pages: the last step of a larger one is a small part of it.
+/// Heaps with less in slabs take small pages: the last step of a larger one is a small part of it.
 pub(crate) const FROM: usize = 8 << 20;
 /// Blocks from this size on are open to huge pages.
 pub(crate) const BLOCK: usize = 4 << 20;

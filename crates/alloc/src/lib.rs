@@ -81,6 +81,7 @@ pub mod fast {
     };
     pub use crate::pagemap::{FAST_ROOT, ROOT};
     pub use crate::profile::{COUNTDOWNS, Countdown};
+    pub use fastpath_percpu::sheaf::SHEAF_BYTES;
 }
 
 pub use global::FastPath;

@@ -113,7 +113,14 @@ pub(crate) struct Run {
 /// Takes `units` units at a multiple of `align` units. `None`: no memory, or a signal handler interrupted us here.
 pub(crate) fn take(units: usize, align: usize) -> Option<Run> {
     debug_assert!(units <= MAX_RUN);
-    PAGES.lock()?.take(units, align)
+    PAGES.lock()?.take(units, align, false)
+}
+
+/// The same for a slab of a heap that has `slabs` units of them: with more than a little, what is made accessible for it is
+/// backed by huge pages.
+pub(crate) fn take_for_slab(units: usize, slabs: usize) -> Option<Run> {
+    // What a large block leaves untouched must not be filled; and a limit counts what is in use, not what is filled.
+    PAGES.lock()?.take(units, 1, slabs >= huge::FROM / UNIT && !limit::on())
 }
 
 /// Whether the limit allows `units` units more. Gives free memory back where it is tight.
@@ -276,7 +283,7 @@ impl Pages {
         true
     }
 
-    fn take(&mut self, units: usize, align: usize) -> Option<Run> {
+    fn take(&mut self, units: usize, align: usize, fill: bool) -> Option<Run> {
         if limit::on() && !self.fits(units) {
             return None;
         }
@@ -286,7 +293,7 @@ impl Pages {
             let this = unsafe { &mut *piece };
             if this.free >= units && this.longest >= units {
                 match this.find(units, align) {
-                    Some(at) => return self.claim(piece, at, units),
+                    Some(at) => return self.claim(piece, at, units, fill),
                     None if align == 1 => this.longest = units - 1,
                     None => {}
                 }
@@ -296,14 +303,12 @@ impl Pages {
         let piece = self.reserve(units, align)?;
         // SAFETY: as above.
         let at = unsafe { (*piece).find(units, align) }?;
-        self.claim(piece, at, units)
+        self.claim(piece, at, units, fill)
     }
 
-    fn claim(&mut self, piece: *mut Piece, at: usize, units: usize) -> Option<Run> {
+    fn claim(&mut self, piece: *mut Piece, at: usize, units: usize, fill: bool) -> Option<Run> {
         // SAFETY: as in `take`.
         let piece = unsafe { &mut *piece };
-        // What a large block leaves untouched must not be filled; and a limit counts what is in use, not what is filled.
-        let fill = units < LARGE_RUN && self.used >= huge::FROM / UNIT && !limit::on();
         if !piece.commit(at + units, fill) {
             return None;
         }
@@ -432,7 +437,7 @@ impl Pages {
         if end + more > this.units || find_bit(&this.used, end, end + more, true) != end + more {
             return None;
         }
-        self.claim(piece, end, more).map(|run| run.zeroed)
+        self.claim(piece, end, more, false).map(|run| run.zeroed)
     }
 
     fn give(&mut self, base: usize, units: usize, big: bool) {
@@ -591,7 +596,7 @@ mod tests {
         let mut purged = 0;
         // Forty MiB come and go. (A cycle may take more than a second on a busy machine, and then proves nothing.)
         for cycle in 0..100 {
-            let runs = [(); 80].map(|()| pages.take(8, 1).unwrap());
+            let runs = [(); 80].map(|()| pages.take(8, 1, false).unwrap());
             for run in runs {
                 pages.give(run.base, 8, false);
             }

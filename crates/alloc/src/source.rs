@@ -9,7 +9,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{
-    AtomicPtr,
+    AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -34,6 +34,9 @@ static VACANT: Lock<Vacant> = Lock::new(Rank::Vacant, Vacant([core::ptr::null_mu
 /// Slabs that could not be given back because a signal handler had interrupted the page layer, linked through their
 /// source words.
 static LEFT: AtomicPtr<Slab> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Units of all slabs.
+static SLAB_UNITS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the thread that `mine` names holds the lock.
 pub(crate) fn held_by(mine: u64) -> bool {
@@ -161,7 +164,8 @@ unsafe impl PageSource for ClassSource {
         }
         let slab = self.descriptor()?;
         let units = 1 << order;
-        let Some(run) = pages::take(units, 1) else {
+        // ORDERING: Relaxed: a figure.
+        let Some(run) = pages::take_for_slab(units, SLAB_UNITS.load(Relaxed)) else {
             self.keep(slab);
             return None;
         };
@@ -172,6 +176,8 @@ unsafe impl PageSource for ClassSource {
             self.give(slab, run.base, units);
             return None;
         }
+        // ORDERING: Relaxed, as above.
+        SLAB_UNITS.fetch_add(units, Relaxed);
         debug::new_slab(run.base, units * UNIT);
         Some(slab)
     }
@@ -179,6 +185,8 @@ unsafe impl PageSource for ClassSource {
     unsafe fn free_slab(&self, slab: NonNull<Slab>, _wait: Wait) {
         // SAFETY: the caller gives the slab up.
         let (base, units) = unsafe { (slab.as_ref().base().addr(), 1 << slab.as_ref().order()) };
+        // ORDERING: Relaxed: a figure.
+        SLAB_UNITS.fetch_sub(units, Relaxed);
         Self::forget(base, units);
         self.give(slab, base, units);
     }

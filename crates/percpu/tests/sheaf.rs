@@ -51,7 +51,7 @@ fn new_block() -> *mut Block {
 
 /// An empty sheaf for `capacity` objects: its top.
 fn new_sheaf(capacity: usize) -> Top {
-    #[repr(align(512))]
+    #[repr(align(2048))]
     struct Sheaf(#[expect(dead_code, reason = "reached by its address")] [*mut u8; SHEAF_BYTES / 8]);
     let words = Box::into_raw(Box::new(Sheaf([std::ptr::null_mut(); SHEAF_BYTES / 8]))).cast::<*mut u8>();
     words.wrapping_add(MAX_CAPACITY - capacity)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fastpath developers
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The store of full and empty sheaves of one node: what makes producer and consumer exchange 60 objects for one lock.
+//! The store of full and empty sheaves of one node: what makes producer and consumer exchange a sheaf of objects for one lock.
 #![expect(unsafe_code, reason = "stacks of sheaves are guarded by the barn lock")]
 
 use crate::lock::RawLock;
@@ -181,6 +181,48 @@ impl<L: RawLock> Barn<L> {
             stack.push(sheaf);
             count.store(now + 1, Ordering::Relaxed);
             Ok(())
+        })
+        .unwrap_or(Err(BarnError::Busy))
+    }
+
+    /// Trades a full sheaf (any fill but none) for an empty one, or the other way round, in one turn of the lock: `trade` is
+    /// offered a sheaf of the kind `full` and answers with the one it gives for it, or refuses and leaves it as it was.
+    /// What comes back goes on the other stack; beyond `limit` it is returned.
+    ///
+    /// `trade` runs under the lock: it must not ask the barn for anything, nor wait.
+    #[doc(alias("barn_replace_empty_sheaf", "barn_replace_full_sheaf"))]
+    pub(crate) fn trade(
+        &self,
+        context: usize,
+        wait: Wait,
+        full: bool,
+        limit: usize,
+        trade: impl FnOnce(Sheaf) -> Option<Sheaf>,
+    ) -> Result<Option<Sheaf>, BarnError> {
+        let (from, to) = if full { (&self.nr_full, &self.nr_empty) } else { (&self.nr_empty, &self.nr_full) };
+        // ORDERING: Relaxed here and below: hints without the lock, and only its holders write them.
+        if !self.present || from.load(Ordering::Relaxed) == 0 {
+            return Err(BarnError::Nothing);
+        }
+        self.locked(context, wait, |stock| {
+            let room = to.load(Ordering::Relaxed) < limit;
+            if !full && !room {
+                return Err(BarnError::TooMany);
+            }
+            let (stack, other) =
+                if full { (&mut stock.full, &mut stock.empty) } else { (&mut stock.empty, &mut stock.full) };
+            let offer = stack.pop().ok_or(BarnError::Nothing)?;
+            let Some(back) = trade(offer) else {
+                stack.push(offer);
+                return Err(BarnError::Nothing);
+            };
+            from.store(from.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            if back.is_missing() || !room {
+                return Ok(Some(back));
+            }
+            other.push(back);
+            to.store(to.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Ok(None)
         })
         .unwrap_or(Err(BarnError::Busy))
     }

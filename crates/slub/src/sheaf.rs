@@ -4,17 +4,18 @@
 //! The array stack of free objects that a CPU owns.
 //!
 //! ```text
-//! word:    0    1    2         s     s+1 ... top      ... 63
+//! word:    0    1    2         s     s+1 ... top      ... w
 //!          link, head of a     NULL  objects (LIFO)   free
 //!          grace period
 //! ```
 //!
-//! A sheaf is an array of 64 words, aligned to 512 bytes. A sheaf of capacity `c` has its NULL sentinel at word
-//! `s = 63 - c` and its objects at words `s+1 ..= 63`. It is named by the address of its top word. So
+//! A sheaf is an array of 256 words (64 where words have 32 bits) aligned to its size; its last word is `w = 255`. A
+//! sheaf of capacity `c` has its NULL sentinel at word `s = w - c` and its objects at words `s+1 ..= w`. It is named by
+//! the address of its top word. So
 //! * a pop is: load top, load `*top`, NULL means empty, commit `top - 1`;
-//! * a push is: `top + 1` is a multiple of 512 bytes means full, store there, commit `top + 1`.
+//! * a push is: `top + 1` is a multiple of 2048 bytes means full, store there, commit `top + 1`.
 //!
-//! Neither needs the capacity. A place without a sheaf holds the address of word 63 of a block of zeros: empty *and*
+//! Neither needs the capacity. A place without a sheaf holds the address of the last word of a block of zeros: empty *and*
 //! full, both operations fail on it without a test of their own ([`missing`]). The layout is that of the sheaves of
 //! `fastpath-percpu`, whose restartable sequences can work on these.
 #![expect(unsafe_code, reason = "sheaves are raw arrays")]
@@ -22,17 +23,17 @@
 use core::ptr::NonNull;
 
 /// Words of a sheaf.
-pub const SHEAF_WORDS: usize = 64;
+pub const SHEAF_WORDS: usize = if WORD == 8 { 256 } else { 64 };
 
 /// The word that holds the last object of a full sheaf.
 pub const SHEAF_FULL: usize = SHEAF_WORDS - 1;
 
-/// The largest capacity.
-pub const SHEAF_MAX: usize = 60;
+/// The largest capacity: three words and the sentinel hold no objects.
+pub const SHEAF_MAX: usize = SHEAF_WORDS - 4;
 
 const WORD: usize = core::mem::size_of::<*mut u8>();
 
-/// Alignment and size of a sheaf in bytes (512 on 64-bit machines).
+/// Alignment and size of a sheaf in bytes (2048 on 64-bit machines).
 pub const SHEAF_BYTES: usize = SHEAF_WORDS * WORD;
 
 const MASK: usize = SHEAF_BYTES - 1;
@@ -47,7 +48,7 @@ pub struct Sheaf(NonNull<*mut u8>);
 unsafe impl Send for Sheaf {}
 
 impl Sheaf {
-    /// Offset of the top word of a full sheaf, in bytes from its start: 504 on 64-bit machines.
+    /// Offset of the top word of a full sheaf, in bytes from its start: 2040 on 64-bit machines.
     pub const FULL_OFFSET: usize = SHEAF_FULL * WORD;
 
     /// From the address of a top word.
@@ -74,7 +75,7 @@ impl Sheaf {
     /// [`SHEAF_MAX`].
     pub unsafe fn lay_out(memory: NonNull<u8>, capacity: usize) -> Self {
         let words = memory.cast::<*mut u8>();
-        // SAFETY: the block has 64 words (caller).
+        // SAFETY: the block has that many words (caller).
         unsafe {
             let sentinel = words.add(SHEAF_FULL - capacity);
             sentinel.write(core::ptr::null_mut());
@@ -205,7 +206,7 @@ impl Sheaf {
     }
 }
 
-#[repr(C, align(512))]
+#[repr(C, align(2048))]
 struct Zeros([usize; SHEAF_WORDS]);
 static ZEROS: Zeros = Zeros([0; SHEAF_WORDS]);
 

@@ -144,7 +144,7 @@ pub struct CacheSpec {
     pub ctor: Option<unsafe fn(*mut u8)>,
     /// Where free objects keep their next-pointer.
     pub free_pointer: FreePointer,
-    /// Objects per sheaf: 0 chooses by size; a request wins if it is larger, up to the layout's maximum of 60.
+    /// Objects per sheaf: 0 chooses by size; a request wins if it is larger, up to the layout's maximum of 252.
     pub sheaf_capacity: usize,
     /// Objects that an empty sheaf is filled with; 0: as many as it holds. Less leaves room for a program that frees
     /// before it allocates again.

@@ -20,7 +20,7 @@ const CLASS: usize = 3;
 const SENTINEL: usize = LAST - 4;
 const LAST: usize = SHEAF_BYTES / 8 - 1;
 
-#[repr(C, align(512))]
+#[repr(C, align(2048))]
 struct Sheaf(UnsafeCell<[*mut u8; SHEAF_BYTES / 8]>);
 
 /// The sheaves and blocks of both CPUs.

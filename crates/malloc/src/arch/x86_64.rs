@@ -19,7 +19,7 @@ use core::ffi::c_void;
 use crate::cxx::{new_bad_alloc, new_handler, throw_bad_alloc, try_again};
 
 use fastpath_alloc::fast::{
-    CLASS2_OF_SIZE, COUNTDOWNS, COUNTED, Countdown, FAST_ROOT, LIMIT, ROOT, RSEQ_OFFSET, TABLE, free_full,
+    CLASS2_OF_SIZE, COUNTDOWNS, COUNTED, Countdown, FAST_ROOT, LIMIT, ROOT, RSEQ_OFFSET, SHEAF_BYTES, TABLE, free_full,
     free_slow, freed_twice, malloc_closed, malloc_empty, malloc_slow,
 };
 
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn free(pointer: *mut c_void) {
         "lea rcx, [rcx + rsi * 8]",
         "mov rdx, [rcx]",
         "add rdx, 8",
-        "test edx, 511",
+        "test edx, {mask}",
         "je {full}",
         "mov [rdx], rdi",
         "mov [rcx], rdx",
@@ -144,6 +144,7 @@ pub unsafe extern "C" fn free(pointer: *mut c_void) {
         area = sym RSEQ_OFFSET,
         table = sym TABLE,
         slow = sym free_slow,
+        mask = const SHEAF_BYTES - 1,
         full = sym free_full,
     )
 }

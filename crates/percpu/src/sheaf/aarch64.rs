@@ -16,7 +16,7 @@ use core::arch::asm;
 
 use fastpath_sys::rseq::thread_pointer;
 
-use super::{Access, Block, Slot};
+use super::{Access, Block, MASK, Slot};
 
 pub(super) const SUPPORTED: bool = true;
 
@@ -103,7 +103,7 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
             "add {block}, {block}, {class2}, lsl #3",
             "ldr {word}, [{block}]",
             "add {word}, {word}, #8",
-            "tst {word}, #511",
+            "tst {word}, #{mask}",
             "b.eq 34f",
             "str {object}, [{word}]",
             "str {word}, [{block}]",
@@ -113,6 +113,7 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
             table = in(reg) access.table,
             class2 = in(reg) class2,
             object = in(reg) object,
+            mask = const MASK,
             word = out(reg) word,
             block = out(reg) _,
             options(nostack),
@@ -122,7 +123,7 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
         // SAFETY: as above.
         unsafe { clear(access.rseq_offset) };
     }
-    word & 511 != 0
+    word & MASK != 0
 }
 
 /// # Safety

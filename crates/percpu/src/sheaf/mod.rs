@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //!
-//! A *sheaf* is a 512-byte aligned array of 64 words. The occupied words end at `top`; the word below the first
+//! A *sheaf* is a 2048-byte aligned array of 256 words. The occupied words end at `top`; the word below the first
 //! object is 0 (the *sentinel*), so that one load answers both "what is the next object" and "is there one". A sheaf
 //! is full when `top` is its last word, so that one addition answers both "where does the next object go" and "is
 //! there room". A smaller capacity only moves the sentinel up.
@@ -21,7 +21,7 @@
 //! pop(class):             block = table[cpu]; top = block[class].main; object = *top
 //!                         if object == 0: give up;               commit block[class].main = top - 1
 //! push(class, object):    block = table[cpu]; top = block[class].main + 1
-//!                         if top is a multiple of 512: give up;  *top = object; commit block[class].main = top
+//!                         if top is a multiple of 2048: give up;  *top = object; commit block[class].main = top
 //! exchange(class, b, old, new):
 //!                         if table[cpu] != b or b[class] != old: give up;  commit b[class] = new   (both words)
 //! ```
@@ -51,10 +51,14 @@ mod arch;
 pub const SUPPORTED: bool = arch::SUPPORTED;
 
 /// Bytes of a sheaf, and its alignment.
-pub const SHEAF_BYTES: usize = 512;
+pub const SHEAF_BYTES: usize = 2048;
+
+/// The bits of a top that are zero just above a full sheaf.
+#[allow(dead_code, reason = "only where there are sections")]
+const MASK: usize = SHEAF_BYTES - 1;
 
 /// The largest number of objects a sheaf can hold: one word is the sentinel.
-pub const MAX_CAPACITY: usize = 63;
+pub const MAX_CAPACITY: usize = SHEAF_BYTES / 8 - 1;
 
 /// Number of slots of a block: classes 1 to 127 and the class 0 that is never served.
 pub const CLASSES: usize = 80;
@@ -80,7 +84,7 @@ pub struct Block {
     pub slots: [Slot; CLASSES],
 }
 
-#[repr(C, align(512))]
+#[repr(C, align(2048))]
 struct GuardSheaf([*mut u8; SHEAF_BYTES / 8]);
 
 // SAFETY: all words are null and stay null: nobody writes it, because it is always full.

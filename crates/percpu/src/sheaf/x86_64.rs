@@ -14,7 +14,7 @@
 
 use core::arch::asm;
 
-use super::{Access, Block, Slot};
+use super::{Access, Block, MASK, Slot};
 
 pub(super) const SUPPORTED: bool = true;
 
@@ -90,7 +90,7 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
             "lea {block}, [{block} + {class2} * 8]",
             "mov {word}, [{block}]",
             "add {word}, 8",
-            "test {word:e}, 511",
+            "test {word:e}, {mask}",
             "je 34f",
             "mov [{word}], {object}",
             "mov [{block}], {word}",
@@ -100,6 +100,7 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
             table = in(reg) access.table,
             class2 = in(reg) class2,
             object = in(reg) object,
+            mask = const MASK,
             word = out(reg) word,
             block = out(reg) _,
             options(nostack),
@@ -109,7 +110,7 @@ pub(super) unsafe fn push<const CLEAR: bool>(access: Access, class2: usize, obje
         // SAFETY: as above.
         unsafe { clear(access.rseq_offset) };
     }
-    word & 511 != 0
+    word & MASK != 0
 }
 
 /// # Safety
@@ -125,10 +126,13 @@ pub(super) unsafe fn exchange(
 ) -> bool {
     let mut done = 0usize;
     // SAFETY: as in `pop`. A 16-byte aligned `movaps` store is one instruction, so both words commit together as far
-    // as this CPU is concerned, and no other CPU reads the slot.
+    // as this CPU is concerned, and no other CPU reads the slot. The pair is put together in registers: a load of two words
+    // that were just stored would wait for both stores.
     unsafe {
         asm!(
-            "movaps {pair}, [{new}]",
+            "movq {pair}, {new_main}",
+            "movq {second}, {new_spare}",
+            "punpcklqdq {pair}, {second}",
             "30: lea {word}, [rip + 31f]",
             "mov fs:[{area} + 8], {word}",
             "32: movsxd {word}, dword ptr fs:[{area} + 4]",
@@ -149,8 +153,10 @@ pub(super) unsafe fn exchange(
             block = in(reg) block,
             main = in(reg) old.main,
             spare = in(reg) old.spare,
-            new = in(reg) new,
+            new_main = in(reg) new.main,
+            new_spare = in(reg) new.spare,
             pair = out(xmm_reg) _,
+            second = out(xmm_reg) _,
             word = out(reg) _,
             done = inout(reg) done,
             options(nostack),

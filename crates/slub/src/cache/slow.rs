@@ -45,8 +45,11 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         let context = self.slabs.host.context();
         let node = self.slabs.local_node();
         let shared = &self.slabs.nodes[node];
+        if let Some(object) = self.trade_empty_main(node, wait) {
+            return Some(object);
+        }
+        // The main may have changed: a full one in hand finds its place.
         if let Ok(mut full) = shared.barn.get_full(context, wait) {
-            self.slabs.host.step(Step::BarnInHand);
             Slabs::<H, NODES>::tally(&shared.stats, StatItem::BarnGet, 1);
             self.slabs.host.event(Event::SheafIn(full.len(config.capacity)));
             // SAFETY: in hand, ours.
@@ -60,6 +63,66 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
             return self.alloc_direct(wait);
         }
         self.refill(node).or_else(|| self.alloc_direct(wait))
+    }
+
+    /// Trades this CPU's empty main for a full sheaf of the barn and takes its first object. `None`: the barn has none or is
+    /// busy, or the main is not empty any more.
+    fn trade_empty_main(&self, node: usize, wait: Wait) -> Option<NonNull<u8>> {
+        let slots = self.slabs.host.slots();
+        let config = self.slabs.config();
+        let shared = &self.slabs.nodes[node];
+        let mut got = (None, 0);
+        let context = self.slabs.host.context();
+        let back = shared.barn.trade(context, wait, true, config.spec.barn_limit, |offer| {
+            self.slabs.host.step(Step::BarnInHand);
+            let mut full = offer;
+            // SAFETY: the lock's holder owns what is in the barn; a refused sheaf is as it was, a pop does not erase.
+            unsafe {
+                got = (full.pop(), offer.len(config.capacity));
+                slots.exchange(config.spec.slot, Place::Main, When::Empty, full).ok()
+            }
+        });
+        let left = back.ok()?;
+        Slabs::<H, NODES>::tally(&shared.stats, StatItem::BarnGet, 1);
+        self.slabs.host.event(Event::SheafIn(got.1));
+        if let Some(empty) = left {
+            self.put_empty(empty, wait);
+        }
+        got.0
+    }
+
+    /// Trades this CPU's full main for an empty sheaf of the barn that then holds `object`. `false`: the barn has none, has
+    /// as many full ones as it may or is busy, or the main is not full any more; the object is still the caller's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_slow`](Self::free_slow).
+    unsafe fn trade_full_main(&self, node: usize, object: NonNull<u8>, wait: Wait) -> bool {
+        let slots = self.slabs.host.slots();
+        let config = self.slabs.config();
+        let shared = &self.slabs.nodes[node];
+        let context = self.slabs.host.context();
+        let mut objects = 0;
+        let back = shared.barn.trade(context, wait, false, config.spec.barn_limit, |offer| {
+            self.slabs.host.step(Step::BarnInHand);
+            let mut sheaf = offer;
+            // SAFETY: the lock's holder owns what is in the barn; a refused sheaf is empty by its old top.
+            unsafe {
+                if !sheaf.push(object) {
+                    return None;
+                }
+                let full = slots.exchange(config.spec.slot, Place::Main, When::Full, sheaf).ok()?;
+                objects = full.len(config.capacity);
+                Some(full)
+            }
+        });
+        let Ok(left) = back else { return false };
+        if objects != 0 {
+            Slabs::<H, NODES>::tally(&shared.stats, StatItem::BarnPut, 1);
+            self.slabs.host.event(Event::SheafOut(objects));
+        }
+        debug_assert!(left.is_none_or(Sheaf::is_missing), "the barn had room");
+        true
     }
 
     /// Fills a sheaf in hand from the slabs, keeps one object and installs the rest.
@@ -218,6 +281,9 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 }
             }
             let node = self.slabs.local_node();
+            if self.trade_full_main(node, object, wait) {
+                return;
+            }
             let barn = &self.slabs.nodes[node].barn;
             let mut in_hand = None;
             if !barn.present || barn.nr_full() >= config.spec.barn_limit {
@@ -237,7 +303,6 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 self.put_empty(sheaf, wait);
                 return self.free_direct(object, wait);
             }
-            self.slabs.host.step(Step::BarnInHand);
             match slots.exchange(slot, Place::Main, When::Full, sheaf) {
                 Ok(full) => self.put_full(full, wait),
                 // The CPU changed: this sheaf holds one object and is as good as any.

@@ -48,7 +48,7 @@ pub enum Step {
     NewSlab,
     /// A refilled sheaf is in hand and not yet installed.
     RefillInHand,
-    /// The barn was asked and the answer is in hand; its lock is held.
+    /// A sheaf of the barn is in hand for this CPU; the barn's lock may be held.
     BarnInHand,
     /// An empty slab is about to go back to the source; no lock is held.
     Discard,

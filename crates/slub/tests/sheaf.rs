@@ -57,6 +57,7 @@ on_both! {
     the_boundary_between_main_and_spare_only_swaps
     the_eleventh_full_sheaf_is_flushed
     a_refill_survives_moving_to_another_cpu
+    a_trade_with_the_barn_survives_moving_to_another_cpu
     prefilled_sheaves_keep_their_promise
     a_full_rcu_sheaf_is_one_callback
     a_full_rcu_sheaf_is_handed_over_under_the_lock
@@ -283,6 +284,46 @@ fn a_refill_survives_moving_to_another_cpu(world: World) {
     }
     assert_eq!(cache.destroy(), Ok(()));
     assert_eq!(host.pages(), 0);
+    case("K50", world().0.slots.name());
+}
+
+fn a_trade_with_the_barn_survives_moving_to_another_cpu(world: World) {
+    // The other CPU's main: neither empty nor full, so that it refuses; or none at all.
+    for other in [1, 2] {
+        let host = world();
+        let cache = cache(host, 64);
+        run_on(1);
+        let held = alloc(cache);
+        run_on(0);
+        let many: Vec<_> = (0..500).map(|_| alloc(cache)).collect();
+        for object in many {
+            free(cache, object);
+        }
+        let (mut live, mut trades) = (Vec::new(), 0);
+        let whole = |live: &[NonNull<u8>]| {
+            let info = cache.info();
+            assert_eq!(info.active_objs, info.in_sheaves + live.len() + 1, "CPU {other}");
+        };
+        for _ in 0..400 {
+            at(Step::BarnInHand, 0, || run_on(other));
+            live.push(alloc(cache));
+            trades += usize::from(script_ran());
+            run_on(0);
+            whole(&live);
+        }
+        while let Some(object) = live.pop() {
+            at(Step::BarnInHand, 0, || run_on(other));
+            free(cache, object);
+            trades += usize::from(script_ran());
+            run_on(0);
+            whole(&live);
+        }
+        no_script();
+        assert!(trades > 6, "{trades} trades");
+        free(cache, held);
+        assert_eq!(cache.destroy(), Ok(()));
+        assert_eq!(host.pages(), 0, "no sheaf was lost");
+    }
     case("K50", world().0.slots.name());
 }
 

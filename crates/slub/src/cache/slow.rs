@@ -303,6 +303,7 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 self.put_empty(sheaf, wait);
                 return self.free_direct(object, wait);
             }
+            self.slabs.host.step(Step::BarnInHand);
             match slots.exchange(slot, Place::Main, When::Full, sheaf) {
                 Ok(full) => self.put_full(full, wait),
                 // The CPU changed: this sheaf holds one object and is as good as any.

@@ -305,14 +305,14 @@ fn a_trade_with_the_barn_survives_moving_to_another_cpu(world: World) {
             assert_eq!(info.active_objs, info.in_sheaves + live.len() + 1, "CPU {other}");
         };
         for _ in 0..400 {
-            at(Step::BarnInHand, 0, || run_on(other));
+            at(Step::BarnInHand, 0, move || run_on(other));
             live.push(alloc(cache));
             trades += usize::from(script_ran());
             run_on(0);
             whole(&live);
         }
         while let Some(object) = live.pop() {
-            at(Step::BarnInHand, 0, || run_on(other));
+            at(Step::BarnInHand, 0, move || run_on(other));
             free(cache, object);
             trades += usize::from(script_ran());
             run_on(0);

@@ -255,3 +255,62 @@ impl<L: RawLock> Barn<L> {
         unsafe { self.lock.unlock() }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::lock::SpinLock;
+    use crate::sheaf::{SHEAF_BYTES, missing};
+    use std::alloc::{Layout, alloc};
+
+    const CAPACITY: usize = 2;
+
+    fn sheaf(objects: usize) -> Sheaf {
+        // SAFETY: fresh memory of that size and alignment; the objects are never looked at.
+        unsafe {
+            let memory = alloc(Layout::from_size_align(SHEAF_BYTES, SHEAF_BYTES).unwrap());
+            let mut sheaf = Sheaf::lay_out(NonNull::new(memory).unwrap(), CAPACITY);
+            for number in 1..=objects {
+                assert!(sheaf.push(NonNull::new(core::ptr::without_provenance_mut(number * 16)).unwrap()));
+            }
+            sheaf
+        }
+    }
+
+    #[test]
+    fn a_trade_keeps_counts_and_limits() {
+        let barn = Barn::new(SpinLock::new(), true);
+        let put = |sheaf| barn.put(1, Wait::Yes, sheaf, 2);
+        assert_eq!([put(sheaf(0)), put(sheaf(2)), put(sheaf(2))], [Ok(()), Ok(()), Ok(())]);
+        let counts = || (barn.nr_full(), barn.nr_empty(), barn.objects(1, CAPACITY));
+
+        // No room for a third full one: nobody is asked.
+        let full = barn.trade(1, Wait::Yes, false, 2, |_| panic!("asked"));
+        assert_eq!((full, counts()), (Err(BarnError::TooMany), (2, 1, 4)));
+        // Refused: as it was.
+        let refused = barn.trade(1, Wait::Yes, true, 2, |offer| {
+            assert!(offer.is_full());
+            None
+        });
+        assert_eq!((refused, counts()), (Err(BarnError::Nothing), (2, 1, 4)));
+        // For an empty one; then for none, which is not stored; then there is nothing left.
+        let empty = sheaf(0);
+        assert_eq!(barn.trade(1, Wait::Yes, true, 2, |_| Some(empty)), Ok(None));
+        assert_eq!(counts(), (1, 2, 2));
+        assert_eq!(barn.trade(1, Wait::Yes, true, 2, |_| Some(missing())), Ok(Some(missing())));
+        assert_eq!(counts(), (0, 2, 0));
+        assert_eq!(barn.trade(1, Wait::Yes, true, 2, |_| Some(empty)), Err(BarnError::Nothing));
+        // The other way round.
+        assert_eq!(barn.trade(1, Wait::Yes, false, 2, |_| Some(sheaf(2))), Ok(None));
+        assert_eq!(counts(), (1, 1, 2));
+        // More empty ones than there may be: returned.
+        assert_eq!(put(sheaf(0)), Ok(()));
+        let third = sheaf(0);
+        assert_eq!(barn.trade(1, Wait::Yes, true, 2, |_| Some(third)), Ok(Some(third)));
+        assert_eq!(counts(), (0, 2, 0));
+        // Whoever holds the lock is not made to wait.
+        let inner = barn.locked(1, Wait::Yes, |_| barn.trade(1, Wait::Yes, false, 2, |_| None));
+        assert_eq!(inner, Some(Err(BarnError::Busy)));
+    }
+}

@@ -215,12 +215,6 @@ fn the_eleventh_full_sheaf_is_flushed(world: World) {
     assert_eq!(cache.stat(StatItem::BarnPut), 10, "ten full sheaves fit");
     assert!(cache.stat(StatItem::SheafFlush) > 0, "the rest went to the slabs");
     assert!(cache.info().in_sheaves >= 600 && cache.info().in_sheaves <= 720, "{:?}", cache.info());
-    // Once more, with the empty sheaves that the barn then has.
-    let objects: Vec<_> = (0..60 * 14).map(|_| alloc(cache)).collect();
-    for object in objects {
-        free(cache, object);
-    }
-    assert!(cache.info().in_sheaves >= 600 && cache.info().in_sheaves <= 720, "{:?}", cache.info());
     assert_eq!(cache.slabs().validate().map(|_| ()), Ok(()));
     assert!(!cache.shrink(), "shrinking returns all objects");
     assert_eq!(cache.info().in_sheaves, 0);

@@ -188,7 +188,7 @@ pub(crate) const fn spec(class: usize) -> CacheSpec {
         .free_pointer(FreePointer::Apart)
         .sheaf_capacity(info.sheaf as usize)
         // Not quite full: a program that frees before it allocates again finds room.
-        .refill(if info.sheaf > REFILL { REFILL } else { info.sheaf - info.sheaf / 8 } as usize)
+        .refill(if info.sheaf > REFILL { REFILL } else { info.sheaf } as usize)
         .order(info.units.trailing_zeros())
         .min_partial(if info.units >= 4 { 1 } else { 4 / info.units as usize })
         .barn_limit(if barn > BARN {

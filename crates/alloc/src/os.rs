@@ -115,17 +115,25 @@ pub(crate) fn unmap(base: usize, bytes: usize) -> bool {
 
 /// Takes the memory away and keeps the addresses: what is there reads as zero afterwards, if this returns true.
 pub(crate) fn purge(base: usize, bytes: usize) -> bool {
+    /// Whether the system was seen to zero what it took. Looking puts a small page where a huge one could come later.
+    static TAKES: AtomicBool = AtomicBool::new(false);
+    // ORDERING: Relaxed here and below: whoever misses it looks for himself.
+    let takes = TAKES.load(Relaxed);
     // SAFETY: the callers pass free memory of theirs.
     unsafe {
         let probe = base as *mut u8;
-        probe.write_volatile(1);
-        // An emulator that ignores the advice would make `calloc` return dirty memory: hence the probe.
+        if !takes {
+            probe.write_volatile(1);
+        }
         let taken = mm::madvise(base as *mut c_void, bytes, Advice::LinuxDontNeed).is_ok() || {
             // A sandbox that refuses the advice may allow this: new memory in the place of the old.
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
             mm::mmap_anonymous(base as *mut c_void, bytes, ProtFlags::READ | ProtFlags::WRITE, flags).is_ok()
         };
-        taken && probe.read_volatile() == 0
+        // An emulator that ignores the advice would make `calloc` return dirty memory: hence the probe.
+        let done = taken && (takes || probe.read_volatile() == 0);
+        TAKES.store(done, Relaxed);
+        done
     }
 }
 

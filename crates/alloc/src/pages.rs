@@ -56,6 +56,8 @@ pub(crate) struct Pages {
     kept: usize,
     piece_units: usize,
     purged: u64,
+    /// There were once so many slabs that memory for more is backed by huge pages.
+    fills: bool,
     /// The system refused to take memory back, or did not zero it: not asked again.
     no_purge: bool,
     /// The address space of the process is limited: free pieces go back at once.
@@ -87,6 +89,7 @@ impl Pages {
         kept: 0,
         piece_units: 0,
         purged: 0,
+        fills: false,
         no_purge: false,
         limited: false,
         records: core::ptr::null_mut(),
@@ -116,11 +119,14 @@ pub(crate) fn take(units: usize, align: usize) -> Option<Run> {
     PAGES.lock()?.take(units, align, false)
 }
 
-/// The same for a slab of a heap that has `slabs` units of them: with more than a little, what is made accessible for it is
-/// backed by huge pages.
+/// The same for a slab of a heap that has `slabs` units of them. From the time on that they are more than a few, memory for
+/// them is backed by huge pages.
 pub(crate) fn take_for_slab(units: usize, slabs: usize) -> Option<Run> {
+    let mut pages = PAGES.lock()?;
+    pages.fills |= slabs >= huge::FROM / UNIT;
     // What a large block leaves untouched must not be filled; and a limit counts what is in use, not what is filled.
-    PAGES.lock()?.take(units, 1, slabs >= huge::FROM / UNIT && !limit::on())
+    let fill = pages.fills && !limit::on();
+    pages.take(units, 1, fill)
 }
 
 /// Whether the limit allows `units` units more. Gives free memory back where it is tight.
@@ -247,23 +253,33 @@ impl Piece {
         }
     }
 
-    /// Makes everything up to `end` accessible, and backs it by huge pages if `fill` says so.
-    fn commit(&mut self, end: usize, fill: bool) -> bool {
+    /// Makes everything up to `end` accessible.
+    fn commit(&mut self, end: usize) -> bool {
         if end <= self.committed {
             return true;
         }
         let generous = end.next_multiple_of(COMMIT_STEP).min(self.units);
         for target in [generous, end] {
-            let (base, bytes) = (self.base + self.committed * UNIT, (target - self.committed) * UNIT);
-            if os::commit(base, bytes) {
-                if fill {
-                    huge::fill(base, bytes);
-                }
+            if os::commit(self.base + self.committed * UNIT, (target - self.committed) * UNIT) {
                 self.committed = target;
                 return true;
             }
         }
         false
+    }
+
+    /// Backs by huge pages what has no memory yet around `units` free units at `at`: steps of which nothing is in use nor
+    /// was left behind.
+    fn fill(&self, at: usize, units: usize) {
+        for step in at / COMMIT_STEP..(at + units).div_ceil(COMMIT_STEP) {
+            let first = step * COMMIT_STEP;
+            let taken = |bits: &Bits| find_bit(bits, first, first + COMMIT_STEP, true) < first + COMMIT_STEP;
+            if first + COMMIT_STEP <= self.committed
+                && ![&self.used, &self.dirty, &self.kept].into_iter().any(taken)
+            {
+                huge::fill(self.base + first * UNIT, huge::PAGE);
+            }
+        }
     }
 }
 
@@ -309,8 +325,11 @@ impl Pages {
     fn claim(&mut self, piece: *mut Piece, at: usize, units: usize, fill: bool) -> Option<Run> {
         // SAFETY: as in `take`.
         let piece = unsafe { &mut *piece };
-        if !piece.commit(at + units, fill) {
+        if !piece.commit(at + units) {
             return None;
+        }
+        if fill {
+            piece.fill(at, units);
         }
         set_bits(&mut piece.used, at, units, true);
         let dirty = set_bits(&mut piece.dirty, at, units, false);
@@ -526,50 +545,55 @@ impl Pages {
         self.purge(target, true);
     }
 
-    /// Gives dirty (or kept) units back until `target` are left: the lowest, because `find` takes them first again.
+    /// Gives dirty (or kept) units back until `target` are left: the lowest, because `find` takes them first again. First
+    /// whole steps, which may be backed by huge pages again; if two steps more than that are left, what is free between runs
+    /// in use.
     fn purge(&mut self, target: usize, big: bool) {
         if self.no_purge {
             return;
         }
         self.given_at = os::seconds();
-        let mut spared = target;
-        let mut piece = self.first;
-        while !piece.is_null() {
-            // SAFETY: as in `take`.
-            let this = unsafe { &mut *piece };
-            let mut at = 0;
-            loop {
-                if (if big { self.kept } else { self.dirty }) <= target {
-                    return;
+        let enough = if target == 0 { 0 } else { target + 2 * COMMIT_STEP };
+        for (step, enough) in [(COMMIT_STEP, target), (1, enough)] {
+            let mut spared = target;
+            let mut piece = self.first;
+            'pass: while !piece.is_null() {
+                // SAFETY: as in `take`.
+                let this = unsafe { &mut *piece };
+                let mut at = 0;
+                loop {
+                    if (if big { self.kept } else { self.dirty }) <= enough {
+                        break 'pass;
+                    }
+                    let bits = if big { &mut this.kept } else { &mut this.dirty };
+                    at = find_bit(bits, at, this.units, true);
+                    if at == this.units {
+                        break;
+                    }
+                    let end = find_bit(bits, at, this.units, false);
+                    let stay = spared.min(end - at);
+                    spared -= stay;
+                    let (from, to) = ((at + stay).next_multiple_of(step), end / step * step);
+                    at = end;
+                    if from >= to {
+                        continue;
+                    }
+                    if !os::purge(this.base + from * UNIT, (to - from) * UNIT) {
+                        self.no_purge = true;
+                        return;
+                    }
+                    let cleared = set_bits(bits, from, to - from, false);
+                    self.purged += cleared as u64;
+                    self.given += cleared;
+                    stats::count(word::PURGED, (cleared * UNIT) as u64);
+                    if big {
+                        self.kept -= cleared;
+                    } else {
+                        self.dirty -= cleared;
+                    }
                 }
-                let bits = if big { &mut this.kept } else { &mut this.dirty };
-                at = find_bit(bits, at, this.units, true);
-                if at == this.units {
-                    break;
-                }
-                let end = find_bit(bits, at, this.units, false);
-                let stay = spared.min(end - at);
-                spared -= stay;
-                at += stay;
-                if at == end {
-                    continue;
-                }
-                if !os::purge(this.base + at * UNIT, (end - at) * UNIT) {
-                    self.no_purge = true;
-                    return;
-                }
-                let cleared = set_bits(bits, at, end - at, false);
-                self.purged += cleared as u64;
-                self.given += cleared;
-                stats::count(word::PURGED, (cleared * UNIT) as u64);
-                if big {
-                    self.kept -= cleared;
-                } else {
-                    self.dirty -= cleared;
-                }
-                at = end;
+                piece = this.next;
             }
-            piece = this.next;
         }
     }
 }

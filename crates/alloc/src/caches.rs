@@ -25,13 +25,17 @@ use crate::shared_stats::word;
 use crate::source::{ClassSource, SHEAVES};
 use crate::{cpu, heap, os, report, stats, tid};
 
-/// Bytes of objects that a barn holds at most, in classes whose sheaves are large.
-const BARN_BYTES: usize = 2560 * 1024;
+/// Bytes of objects that a barn holds at most, in classes of small objects and of others: thousands of small ones cost more
+/// in their slabs than in their caches' lines, with larger ones it is the other way round.
+const BARN_BYTES: [u32; 2] = [2560 * 1024, 640 * 1024];
+/// The largest small ones in this sense.
+const SMALL: u32 = 256;
 /// Full sheaves that a barn holds at most.
 const BARN: usize = 44;
 
-/// Objects that a sheaf gets from slabs at most.
-const REFILL: u32 = 120;
+/// Objects that a sheaf gets from the slabs of a class that has few: as many as fit in [`REFILL_BYTES`], within these bounds.
+const REFILL: [u32; 2] = [8, 120];
+const REFILL_BYTES: u32 = 64 * 1024;
 
 /// Added to the class in the descriptors of slabs of sampled objects.
 pub(crate) const SAMPLED: u16 = 128;
@@ -182,13 +186,20 @@ pub(crate) const SIZING: Sizing =
 
 pub(crate) const fn spec(class: usize) -> CacheSpec {
     let info = &CLASSES[class];
-    let barn = BARN_BYTES / (info.sheaf as usize * info.size as usize);
+    let fit = REFILL_BYTES / info.size;
+    let refill = if fit > REFILL[1] {
+        REFILL[1]
+    } else if fit < REFILL[0] {
+        REFILL[0]
+    } else {
+        fit
+    };
+    let barn = (BARN_BYTES[(info.size > SMALL) as usize] / (info.sheaf * info.size)) as usize;
     CacheSpec::new("malloc", info.size as usize)
         .align(16)
         .free_pointer(FreePointer::Apart)
         .sheaf_capacity(info.sheaf as usize)
-        // Not quite full: a program that frees before it allocates again finds room.
-        .refill(if info.sheaf > REFILL { REFILL } else { info.sheaf } as usize)
+        .refill(if info.sheaf > refill { refill } else { info.sheaf } as usize)
         .order(info.units.trailing_zeros())
         .min_partial(if info.units >= 4 { 1 } else { 4 / info.units as usize })
         .barn_limit(if barn > BARN {
@@ -307,6 +318,13 @@ pub(crate) fn trim(purge_pages: bool) {
     }
     POOL.slabs().shrink_slabs();
     tid::trim();
+}
+
+/// Gives back what lay in the barns all the time since the last call.
+pub(crate) fn reap() {
+    for cache in &CACHES[1..] {
+        cache.reap();
+    }
 }
 
 /// What a class holds at this moment.

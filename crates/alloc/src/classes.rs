@@ -54,13 +54,13 @@ pub(crate) struct Class {
     pub(crate) reciprocal: u64,
 }
 
-/// What fits in 64 KiB, or the kernel's number for 96 KiB where that is at most 60.
+/// Bytes of the objects of a full sheaf, where neither its words nor the kernel's number decides.
+const SHEAF_BYTES: usize = 256 * 1024;
+
+/// What fits in [`SHEAF_BYTES`], or the kernel's number where that is more.
 const fn sheaf_of_class(class: usize) -> u32 {
     let size = size_of_class(class);
-    let kernels = sheaf_capacity(size, 96 * 1024 / size);
-    let kernels = if kernels > 60 { 60 } else { kernels };
-    let fitting = 64 * 1024 / size;
-    let objects = if fitting > kernels { fitting } else { kernels };
+    let objects = sheaf_capacity(size, SHEAF_BYTES / size);
     if objects > SHEAF_MAX { SHEAF_MAX as u32 } else { objects as u32 }
 }
 

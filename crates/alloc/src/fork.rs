@@ -9,7 +9,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::{big, caches, cpu, live, meta, pages, source, stats};
+use crate::{big, caches, cpu, live, meta, pages, reap, source, stats};
 use fastpath_sys::libc_symbols;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -36,6 +36,7 @@ extern "C" fn after_in_child() {
     after_in_parent();
     stats::after_fork();
     live::after_fork();
+    reap::after_fork();
 }
 
 type Handler = extern "C" fn();

@@ -54,6 +54,7 @@ mod pagemap;
 mod pages;
 #[expect(unsafe_code, reason = "raw memory, and calls the C library by address")]
 pub mod profile;
+mod reap;
 #[expect(unsafe_code, reason = "writes to standard error")]
 mod report;
 #[expect(unsafe_code, reason = "reads the C library's environment")]

@@ -205,6 +205,12 @@ pub(crate) fn seconds() -> u64 {
     rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u64
 }
 
+/// The same, in milliseconds: it advances by a few at a time.
+pub(crate) fn milliseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
 /// The monotonic clock, in microseconds.
 pub(crate) fn microseconds() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

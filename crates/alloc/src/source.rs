@@ -18,7 +18,7 @@ use fastpath_slub::{PageSource, Slab, Wait};
 use crate::classes::{CLASSES, COUNT, UNIT};
 use crate::lock::{Lock, Rank};
 use crate::pagemap::{self, Record};
-use crate::{debug, heap, meta, pages};
+use crate::{debug, heap, meta, pages, reap};
 
 /// The class of the slabs that sheaves lie in.
 pub(crate) const SHEAVES: usize = COUNT;
@@ -162,6 +162,7 @@ unsafe impl PageSource for ClassSource {
         if !LEFT.load(Relaxed).is_null() {
             Self::give_left();
         }
+        reap::tick();
         let slab = self.descriptor()?;
         let units = 1 << order;
         // ORDERING: Relaxed: a figure.
@@ -189,6 +190,7 @@ unsafe impl PageSource for ClassSource {
         SLAB_UNITS.fetch_sub(units, Relaxed);
         Self::forget(base, units);
         self.give(slab, base, units);
+        reap::tick();
     }
 
     #[inline]

@@ -62,6 +62,8 @@ pub(crate) struct Barn<L> {
     stock: UnsafeCell<Stock>,
     nr_full: AtomicUsize,
     nr_empty: AtomicUsize,
+    /// The fewest full sheaves since somebody looked: so many were not needed.
+    low: AtomicUsize,
     /// A node without memory of its own has no barn.
     pub(crate) present: bool,
 }
@@ -90,6 +92,7 @@ impl<L: RawLock> Barn<L> {
                 stock: UnsafeCell::new(Stock { full: Stack { top: None }, empty: Stack { top: None }, rcu: None }),
                 nr_full: AtomicUsize::new(0),
                 nr_empty: AtomicUsize::new(0),
+                low: AtomicUsize::new(0),
                 present,
             }
         }
@@ -130,6 +133,22 @@ impl<L: RawLock> Barn<L> {
         self.nr_empty.load(Ordering::Relaxed)
     }
 
+    /// How many full sheaves were there all the time since the last call. A hint, without the lock.
+    pub(crate) fn unneeded(&self) -> usize {
+        // ORDERING: Relaxed: as above.
+        let (full, low) = (self.nr_full(), self.low.load(Ordering::Relaxed));
+        self.low.store(full, Ordering::Relaxed);
+        low.min(full)
+    }
+
+    /// Notes how many full sheaves there are now, after some left. Under the lock.
+    fn note_low(&self, full: usize) {
+        // ORDERING: Relaxed: as above.
+        if full < self.low.load(Ordering::Relaxed) {
+            self.low.store(full, Ordering::Relaxed);
+        }
+    }
+
     fn get(&self, context: usize, wait: Wait, full: bool) -> Result<Sheaf, BarnError> {
         if !self.present || (if full { self.nr_full() } else { self.nr_empty() }) == 0 {
             return Err(BarnError::Nothing);
@@ -139,7 +158,11 @@ impl<L: RawLock> Barn<L> {
                 if full { (&mut stock.full, &self.nr_full) } else { (&mut stock.empty, &self.nr_empty) };
             let sheaf = stack.pop().ok_or(BarnError::Nothing)?;
             // ORDERING: Relaxed: the count is a hint; only holders of the lock write it.
-            count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            let now = count.load(Ordering::Relaxed) - 1;
+            count.store(now, Ordering::Relaxed);
+            if full {
+                self.note_low(now);
+            }
             Ok(sheaf)
         })
         .unwrap_or(Err(BarnError::Busy))
@@ -216,7 +239,11 @@ impl<L: RawLock> Barn<L> {
                 stack.push(offer);
                 return Err(BarnError::Nothing);
             };
-            from.store(from.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            let now = from.load(Ordering::Relaxed) - 1;
+            from.store(now, Ordering::Relaxed);
+            if full {
+                self.note_low(now);
+            }
             if back.is_missing() || !room {
                 return Ok(Some(back));
             }

@@ -146,8 +146,8 @@ pub struct CacheSpec {
     pub free_pointer: FreePointer,
     /// Objects per sheaf: 0 chooses by size; a request wins if it is larger, up to the layout's maximum of 252.
     pub sheaf_capacity: usize,
-    /// Objects that an empty sheaf is filled with; 0: as many as it holds. Less leaves room for a program that frees
-    /// before it allocates again.
+    /// Objects that an empty sheaf is filled with in a cache that has few; later an eighth of what its slabs hold. 0: as
+    /// many as it holds.
     pub refill: usize,
     /// Order of slabs, `None` chooses.
     pub order: Option<u32>,
@@ -216,7 +216,8 @@ impl CacheSpec {
         self
     }
 
-    /// Sets how many objects an empty sheaf is filled with.
+    /// Sets how many objects an empty sheaf is filled with at first: a cache of large objects that is hardly used takes no
+    /// more memory than it needs. A cache that has many objects takes an eighth as many at a time.
     #[must_use]
     pub const fn refill(mut self, count: usize) -> Self {
         self.refill = count;

@@ -58,6 +58,8 @@ on_both! {
     the_eleventh_full_sheaf_is_flushed
     a_refill_survives_moving_to_another_cpu
     a_trade_with_the_barn_survives_moving_to_another_cpu
+    reaping_takes_what_nobody_needed
+    refills_grow_with_the_cache
     prefilled_sheaves_keep_their_promise
     a_full_rcu_sheaf_is_one_callback
     a_full_rcu_sheaf_is_handed_over_under_the_lock
@@ -325,6 +327,59 @@ fn a_trade_with_the_barn_survives_moving_to_another_cpu(world: World) {
         assert_eq!(host.pages(), 0, "no sheaf was lost");
     }
     case("K50", world().0.slots.name());
+}
+
+fn reaping_takes_what_nobody_needed(world: World) {
+    let host = world();
+    let cache = cache(host, 64);
+    let in_and_out = |count: usize| {
+        let objects: Vec<_> = (0..count).map(|_| alloc(cache)).collect();
+        for object in objects {
+            free(cache, object);
+        }
+    };
+    in_and_out(60 * 8);
+    let full = cache.info().in_barns / 60;
+    assert!(full >= 5, "{full} full sheaves");
+    assert_eq!(cache.reap(), 0, "all of them are new");
+    // Main and spare hold up to 120: of the barn's, two or three are needed.
+    in_and_out(60 * 4);
+    let reaped = cache.reap();
+    assert!((1..=full - 2).contains(&reaped), "{reaped} of {full}");
+    assert_eq!(cache.info().in_barns / 60, full - reaped, "what was needed stays");
+    in_and_out(60 * 4);
+    assert_eq!(cache.reap(), 0);
+    // Nobody comes any more.
+    assert_eq!((cache.reap(), cache.info().in_barns), (full - reaped, 0));
+    assert_eq!(cache.slabs().validate().map(|_| ()), Ok(()));
+    assert_eq!(cache.destroy(), Ok(()));
+    assert_eq!(host.pages(), 0);
+}
+
+fn refills_grow_with_the_cache(world: World) {
+    let host = world();
+    let cache = leak(Cache::new(host, CacheSpec::new("test", 64).refill(5), &SIZING));
+    let mut last = 0;
+    let mut refill = || {
+        let refilled = cache.stat(StatItem::SheafRefill) - last;
+        last += refilled;
+        refilled
+    };
+    let mut objects = vec![alloc(cache)];
+    assert_eq!(refill(), 5);
+    let mut largest = 0;
+    for _ in 0..1000 {
+        objects.push(alloc(cache));
+        let objects_of_slabs = cache.info().num_objs;
+        let refilled = refill();
+        assert!(refilled <= (objects_of_slabs / 8).max(5), "{refilled} of {objects_of_slabs}");
+        largest = largest.max(refilled);
+    }
+    assert_eq!(largest, 60, "a whole sheaf in the end");
+    for object in objects {
+        free(cache, object);
+    }
+    assert_eq!(cache.destroy(), Ok(()));
 }
 
 fn prefilled_sheaves_keep_their_promise(world: World) {

@@ -12,6 +12,7 @@ use crate::slabs::Slabs;
 use crate::slots::{CpuSlots, Place, Refused, Side, When};
 use crate::source::Wait;
 use crate::stats::StatItem;
+use crate::sync::Ordering;
 use core::ptr::NonNull;
 
 impl<H: Host, const NODES: usize> Cache<H, NODES> {
@@ -131,7 +132,12 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
         // SAFETY: in hand, ours; `alloc_batch` writes as many objects as it says.
         let object = unsafe {
             let mut room = sheaf.room();
-            let refill = self.slabs.config().spec.refill;
+            // ORDERING: Relaxed: a figure.
+            let objects = self.slabs.nodes[node].total_objects.load(Ordering::Relaxed);
+            let refill = match self.slabs.config().spec.refill {
+                0 => 0,
+                least => least.max(objects / 8),
+            };
             if (1..room.len()).contains(&refill) {
                 room = &mut room[..refill];
             }
@@ -346,6 +352,25 @@ impl<H: Host, const NODES: usize> Cache<H, NODES> {
                 // SAFETY: the slab of a live object.
                 unsafe { slab.as_ref() }.node() != self.slabs.local_node()
             })
+    }
+
+    /// Gives the objects of full sheaves back to the slabs that stayed in the barns all the time since the last call, and
+    /// returns how many sheaves that were. For a host that calls it now and then: what a program does not need any more
+    /// becomes free for other sizes, and what it takes and puts back all the time stays.
+    #[doc(alias = "cache_reap")]
+    pub fn reap(&self) -> usize {
+        let context = self.slabs.host.context();
+        let mut count = 0;
+        for node in &self.slabs.nodes {
+            for _ in 0..node.barn.unneeded() {
+                let Ok(mut sheaf) = node.barn.get_full(context, Wait::Yes) else { break };
+                self.flush_objects(&mut sheaf, Wait::Yes);
+                // SAFETY: in hand, ours, empty.
+                unsafe { self.slabs.host.sheaves().put(sheaf, Wait::Yes) };
+                count += 1;
+            }
+        }
+        count
     }
 
     /// Flushes all barns.

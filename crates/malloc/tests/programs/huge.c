@@ -3,7 +3,8 @@
  *
  * huge: which memory the kernel may back by huge pages, as /proc/self/smaps tells it. Prints "open" and "closed" (KiB
  * of mappings with the flags hg and nh), "backed" (KiB in huge pages) and "mappings" (their number) of a small heap, with 64 MiB of small blocks,
- * beside large blocks (a run, a mapping, one that grew into a mapping), and after those were freed. */
+ * beside large blocks (a run, a mapping, one that grew into a mapping), after those were freed, after all was, and with
+ * 64 MiB of small blocks again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,11 @@ int main(void)
     tell("freed");
     for (int i = 0; i < SMALL / EACH; i++) free(blocks[i]);
     tell("end");
+    for (int i = 0; i < SMALL / EACH; i++) {
+        blocks[i] = malloc(EACH);
+        memset(blocks[i], i, EACH);
+    }
+    tell("again");
     puts("ok");
     return 0;
 }

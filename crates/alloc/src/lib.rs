@@ -19,7 +19,10 @@
 #[cfg(feature = "allocator-api2")]
 #[expect(unsafe_code, reason = "implements Allocator")]
 mod api2;
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "registers are read by assembly"))]
+#[cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(unsafe_code, reason = "registers are read by assembly")
+)]
 mod arch;
 #[expect(unsafe_code, reason = "raw memory")]
 mod big;

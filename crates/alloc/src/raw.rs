@@ -134,8 +134,10 @@ pub fn fputs() -> *mut u8 {
     libc_symbols::fputs()
 }
 
-/// Sets the heap up, if nothing was allocated yet.
+/// Sets the heap up, if nothing was allocated yet, for a library that holds nothing but the allocator: its own callers are
+/// left out of profiles.
 pub fn set_up() {
+    crate::profile::leave_module_out();
     heap::ensure();
 }
 

@@ -21,9 +21,15 @@ fn allocate() {
         drop(black_box(vec![0u8; 40_000]));
         drop(black_box(Box::new(Aligned([round as u8; 64]))));
     }
-    for _ in 0..10 {
-        Box::leak(black_box(vec![1u8; 3001].into_boxed_slice()));
+    println!("function {:x}", keep as *const () as usize);
+    for _ in 0..black_box(10) {
+        keep();
     }
+}
+
+#[inline(never)]
+fn keep() {
+    Box::leak(black_box(vec![1u8; 3001].into_boxed_slice()));
 }
 
 #[repr(align(64))]
@@ -37,13 +43,34 @@ fn blocks_that_are_freed_by_their_size_are_not_leaks() {
     }
     for front in ["sheaf", "trylock", "direct"] {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "blocks_that_are_freed_by_their_size_are_not_leaks", "--test-threads=1"])
+            .args([
+                "--exact",
+                "blocks_that_are_freed_by_their_size_are_not_leaks",
+                "--test-threads=1",
+                "--nocapture",
+            ])
             .envs([(CHILD, "1"), ("FASTPATH_LEAKS", "1"), ("FASTPATH_FRONT", front)])
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains("30010 bytes in 10 blocks from"), "{front}: {text}");
+        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let (_, rest) = said.split_once("function ").unwrap();
+            let hex = |text: &str| {
+                let end = text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len());
+                usize::from_str_radix(&text[..end], 16).unwrap()
+            };
+            let keep = hex(rest);
+            let place = text.split("blocks from").find(|place| place.contains("30010 bytes")).unwrap();
+            let after = &text[place.as_ptr().addr() - text.as_ptr().addr() + place.len()..];
+            let callers: Vec<usize> = after.split("0x").skip(1).take(16).map(hex).collect();
+            assert!(
+                callers.iter().any(|caller| (keep..keep + 512).contains(caller)),
+                "{front}: {keep:x} {text}"
+            );
+        }
         let total = text.lines().find(|line| line.contains("were not freed")).unwrap();
         let bytes: u64 =
             total.split(' ').find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{total}"));

@@ -27,8 +27,8 @@ const FRONTS: [&str; 3] = ["sheaf", "trylock", "direct"];
 
 #[test]
 fn leaks_are_listed_exactly_with_the_place_that_allocated_them() {
-    if cfg!(not(target_arch = "x86_64")) {
-        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64 and AArch64");
         return;
     }
     let Some(program) = program() else { return };
@@ -53,8 +53,8 @@ fn leaks_are_listed_exactly_with_the_place_that_allocated_them() {
 
 #[test]
 fn reports_name_who_allocated_and_who_freed() {
-    if cfg!(not(target_arch = "x86_64")) {
-        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64 and AArch64");
         return;
     }
     let Some(program) = program() else { return };
@@ -98,8 +98,8 @@ fn reports_name_who_allocated_and_who_freed() {
 
 #[test]
 fn every_live_block_is_listed_exactly_when_owners_are_remembered() {
-    if cfg!(not(target_arch = "x86_64")) {
-        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64 and AArch64");
         return;
     }
     let Some(program) = program() else { return };
@@ -155,8 +155,8 @@ fn folded(file: &str, by: &str, function: &str) -> u64 {
 
 #[test]
 fn sampled_sizes_are_right_within_five_per_cent() {
-    if cfg!(not(target_arch = "x86_64")) {
-        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64 and AArch64");
         return;
     }
     let Some(program) = program() else { return };
@@ -193,8 +193,8 @@ fn sampled_sizes_are_right_within_five_per_cent() {
 
 #[test]
 fn the_default_interval_is_right_within_five_per_cent_too() {
-    if cfg!(not(target_arch = "x86_64")) {
-        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64");
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        fastpath_testkit::skip("profile-stacks", "stacks are unwound on x86-64 and AArch64");
         return;
     }
     let Some(program) = program() else { return };

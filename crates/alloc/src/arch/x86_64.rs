@@ -5,11 +5,29 @@
 
 use core::arch::asm;
 
-/// The registers a call preserves, by their DWARF numbers (16 is the instruction pointer), as they are here.
+/// Registers as they are numbered by DWARF.
+pub(crate) const REGISTERS: usize = 17;
+/// The register that leads from frame to frame in code without tables.
+pub(crate) const FRAME_POINTER: usize = 6;
+pub(crate) const STACK_POINTER: usize = 7;
+/// The register whose place the tables give for where a call returns to: no register here, but a number.
+pub(crate) const RETURN: usize = 16;
+/// Where the instruction pointer is kept.
+pub(crate) const INSTRUCTION: usize = 16;
+/// The registers that a call preserves, and [`RETURN`].
+pub(crate) const SAVED: [usize; 7] = [16, 3, 6, 12, 13, 14, 15];
+
+/// A return address as an address.
+#[inline(always)]
+pub(crate) fn plain(address: usize) -> usize {
+    address
+}
+
+/// The registers a call preserves, as they are here.
 #[inline(always)]
 #[expect(clippy::unnecessary_wraps, reason = "other machines have none")]
-pub(crate) fn registers() -> Option<[usize; 17]> {
-    let mut all = [0usize; 17];
+pub(crate) fn registers() -> Option<[usize; REGISTERS]> {
+    let mut all = [0usize; REGISTERS];
     // SAFETY: stores registers into the array.
     unsafe {
         asm!(

@@ -64,6 +64,11 @@ pub static COUNTDOWNS: [Countdown; SLOTS] =
 
 const DEFAULT_INTERVAL: u64 = 512 * 1024;
 
+/// Leaves the callers that lie in the heap's own module out of stacks, if that module is a library.
+pub(crate) fn leave_module_out() {
+    unwind::MODULE_LEFT_OUT.store(true, Relaxed);
+}
+
 /// Whether blocks are sampled.
 #[inline]
 pub(crate) fn on() -> bool {

@@ -3,17 +3,18 @@
 
 //! How to step to the caller, by return address: what the tables of the modules said when they were last asked.
 //!
-//! A direct-mapped table of three words an entry: two hold the rule, and the third the key, exclusive-or both. A reader that
+//! A direct-mapped table: the first word of an entry is the key, exclusive-or all others, which hold the rule. A reader that
 //! meets a writer finds a key that is not its own, and asks the tables again; so nobody waits, and nothing is locked. The key
 //! holds, besides the address, what tells a module from one that was loaded in its place later.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use super::unwind::Found;
+use crate::arch::SAVED;
 use crate::os;
 
-/// The registers that a rule can tell of, by their DWARF numbers: those that a call preserves.
-const SAVED: [usize; 6] = [3, 6, 12, 13, 14, 15];
+/// Words of a rule, four numbers each: the register and the offset of the caller's frame, and where each register lies.
+const WORDS: usize = (SAVED.len() + 2).div_ceil(4);
 
 /// Where the caller's frame starts, and which of its registers lie where, from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +34,23 @@ impl Rule {
         self.saved.iter_mut().find(|saved| saved.0 == number).map(|saved| &mut saved.1)
     }
 
-    /// Two words: four numbers of 16 bits each. Offsets count in words; 0 is no place of a register, as the caller's frame
-    /// starts there.
-    fn words(&self) -> Option<[u64; 2]> {
-        let words = |bytes: isize| if bytes % 8 == 0 { i16::try_from(bytes / 8).ok() } else { None };
-        let mut parts = [i16::try_from(self.register).ok()?, words(self.offset)?, 0, 0, 0, 0, 0, 0];
-        for (part, saved) in parts[2..].iter_mut().zip(self.saved) {
-            if let Some(at) = saved.1 {
-                *part = words(at).filter(|&at| at != 0)?;
+    /// As words of four numbers of 16 bits each. Offsets count in eights of bytes; 0 is no place of a register, as the
+    /// caller's frame starts there.
+    fn words(&self) -> Option<[u64; WORDS]> {
+        let eights = |bytes: isize| if bytes % 8 == 0 { i16::try_from(bytes / 8).ok() } else { None };
+        let mut words = [0; WORDS];
+        let mut put = |at: usize, part: i16| words[at / 4] |= u64::from(part as u16) << (at % 4 * 16);
+        put(0, i16::try_from(self.register).ok()?);
+        put(1, eights(self.offset)?);
+        for (at, saved) in self.saved.iter().enumerate() {
+            if let Some(place) = saved.1 {
+                put(at + 2, eights(place).filter(|&place| place != 0)?);
             }
         }
-        let pack =
-            |parts: &[i16]| parts.iter().rev().fold(0, |word, &part| word << 16 | u64::from(part as u16));
-        Some([pack(&parts[..4]), pack(&parts[4..])])
+        Some(words)
     }
 
-    fn from_words(words: [u64; 2]) -> Self {
+    fn from_words(words: [u64; WORDS]) -> Self {
         let part = |at: usize| isize::from((words[at / 4] >> (at % 4 * 16)) as i16);
         let mut rule = Self::new(part(0) as usize, part(1) * 8);
         for (at, saved) in rule.saved.iter_mut().enumerate() {
@@ -59,7 +61,7 @@ impl Rule {
 }
 
 #[repr(C, align(32))]
-struct Entry([AtomicU64; 4]);
+struct Entry([AtomicU64; WORDS + 1]);
 
 const ENTRIES: usize = 1 << 12;
 static TABLE: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
@@ -99,34 +101,38 @@ fn entry(module: &Found, address: usize) -> Option<(&'static Entry, u64)> {
 pub(super) fn known(module: &Found, address: usize) -> Option<Rule> {
     let (entry, key) = entry(module, address)?;
     // ORDERING: Relaxed: the key tells whether the words belong together.
-    let words = [entry.0[0].load(Relaxed), entry.0[1].load(Relaxed)];
-    (entry.0[2].load(Relaxed) ^ words[0] ^ words[1] == key).then(|| Rule::from_words(words))
+    let words: [u64; WORDS] = core::array::from_fn(|at| entry.0[at + 1].load(Relaxed));
+    let found = words.iter().fold(entry.0[0].load(Relaxed), |key, word| key ^ word);
+    (found == key).then(|| Rule::from_words(words))
 }
 
 /// Keeps a rule, if it fits.
 pub(super) fn keep(module: &Found, address: usize, rule: Rule) {
     if let (Some((entry, key)), Some(words)) = (entry(module, address), rule.words()) {
         // ORDERING: Relaxed: see `known`.
-        entry.0[2].store(key ^ words[0] ^ words[1], Relaxed);
-        entry.0[0].store(words[0], Relaxed);
-        entry.0[1].store(words[1], Relaxed);
+        entry.0[0].store(words.iter().fold(key, |key, word| key ^ word), Relaxed);
+        for (kept, word) in entry.0[1..].iter().zip(words) {
+            kept.store(word, Relaxed);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::{FRAME_POINTER, RETURN, STACK_POINTER};
 
     #[test]
     fn rules_are_kept_as_they_are_or_not_at_all() {
-        let mut rule = Rule::new(7, 208);
-        *rule.place(3).unwrap() = Some(-56);
-        *rule.place(15).unwrap() = Some(-16);
+        let mut rule = Rule::new(STACK_POINTER, 208);
+        *rule.place(RETURN).unwrap() = Some(-8);
+        *rule.place(SAVED[1]).unwrap() = Some(-56);
+        *rule.place(SAVED[SAVED.len() - 1]).unwrap() = Some(-16);
         assert_eq!(rule.place(5), None);
         assert_eq!(Rule::from_words(rule.words().unwrap()), rule);
         for (offset, at) in [(1 << 20, -8), (12, -8), (16, 0), (16, -4), (16, -(1 << 20))] {
-            let mut rule = Rule::new(7, offset);
-            *rule.place(6).unwrap() = Some(at);
+            let mut rule = Rule::new(STACK_POINTER, offset);
+            *rule.place(FRAME_POINTER).unwrap() = Some(at);
             assert_eq!(rule.words(), None);
         }
     }
@@ -139,7 +145,7 @@ mod tests {
         let modules = headers
             .each_ref()
             .map(|header| Found { eh_frame_hdr: core::ptr::from_ref(header).addr(), ..Found::default() });
-        let rule = Rule::new(6, 16);
+        let rule = Rule::new(FRAME_POINTER, 16);
         assert_eq!(known(&modules[0], 4096), None);
         keep(&modules[0], 4096, rule);
         assert_eq!(known(&modules[0], 4096), Some(rule));
@@ -147,7 +153,7 @@ mod tests {
         assert_eq!(known(&modules[1], 4096), None);
         // Half of an entry is none.
         let entry = entry(&modules[0], 4096).unwrap().0;
-        entry.0[1].store(5, Relaxed);
+        entry.0[2].store(5, Relaxed);
         assert_eq!(known(&modules[0], 4096), None);
     }
 }

@@ -8,28 +8,25 @@
 //! come again and again. Code without such tables (a just-in-time compiler's) is taken to keep
 //! frame pointers; what they point to is read by `process_vm_readv`, which refuses a bad address instead of failing.
 
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Pointer, Register,
-    RegisterRule, UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow,
+    RegisterRule, UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow, Vendor,
 };
 
 use super::rules::{self, Rule};
-use crate::arch;
+use crate::arch::{self, FRAME_POINTER, INSTRUCTION, REGISTERS, RETURN, STACK_POINTER, plain};
 use fastpath_sys::libc_symbols;
 
 /// The most callers that are kept.
 pub(crate) const DEPTH: usize = 62;
 
-const FRAME_POINTER: usize = 6;
-const STACK_POINTER: usize = 7;
-const INSTRUCTION: usize = 16;
-
 struct OnStack;
 
 impl UnwindContextStorage<usize> for OnStack {
-    type Rules = [(Register, RegisterRule<usize>); 18];
+    type Rules = [(Register, RegisterRule<usize>); 40];
     type Stack = [UnwindTableRow<usize, Self>; 4];
 }
 
@@ -81,11 +78,11 @@ fn read_pair(address: usize) -> Option<[usize; 2]> {
 }
 
 /// Steps to the caller by the module's tables; `None` at the end of the stack, or if they do not tell.
-fn step(module: &Found, registers: &mut [usize; 17], address: usize) -> Option<()> {
+fn step(module: &Found, registers: &mut [usize; REGISTERS], address: usize) -> Option<()> {
     let Some(rule) = rules::known(module, address) else {
         return by_tables(module, registers, address);
     };
-    let cfa = registers[rule.register & 15].wrapping_add_signed(rule.offset);
+    let cfa = registers.get(rule.register)?.wrapping_add_signed(rule.offset);
     if cfa <= registers[STACK_POINTER] || !cfa.is_multiple_of(8) {
         return None;
     }
@@ -95,8 +92,7 @@ fn step(module: &Found, registers: &mut [usize; 17], address: usize) -> Option<(
             registers[number] = unsafe { (cfa.wrapping_add_signed(at) as *const usize).read() };
         }
     }
-    // SAFETY: the call stored its return address below the frame that it came from.
-    registers[INSTRUCTION] = unsafe { (cfa as *const usize).sub(1).read() };
+    registers[INSTRUCTION] = plain(registers[RETURN]);
     registers[STACK_POINTER] = cfa;
     Some(())
 }
@@ -104,7 +100,7 @@ fn step(module: &Found, registers: &mut [usize; 17], address: usize) -> Option<(
 /// The same, by the tables themselves. What they say is kept if it is simple, as it nearly always is.
 #[cold]
 #[inline(never)]
-fn by_tables(module: &Found, registers: &mut [usize; 17], address: usize) -> Option<()> {
+fn by_tables(module: &Found, registers: &mut [usize; REGISTERS], address: usize) -> Option<()> {
     let context = &mut UnwindContext::<usize, OnStack>::new_in();
     let slice = |from: usize| {
         // SAFETY: the tables lie in the module, which stays loaded while its code is on this stack; only what they
@@ -117,7 +113,10 @@ fn by_tables(module: &Found, registers: &mut [usize; 17], address: usize) -> Opt
     let header = EhFrameHdr::from(slice(module.eh_frame_hdr)).parse(&bases, 8).ok()?;
     let Pointer::Direct(frames) = header.eh_frame_ptr() else { return None };
     bases = bases.set_eh_frame(frames);
-    let section = EhFrame::from(slice(frames as usize));
+    let mut section = EhFrame::from(slice(frames as usize));
+    if cfg!(target_arch = "aarch64") {
+        section.set_vendor(Vendor::AArch64);
+    }
     let get = |section: &EhFrame<_>, bases: &BaseAddresses, offset: EhFrameOffset<usize>| {
         section.cie_from_offset(bases, offset)
     };
@@ -140,11 +139,14 @@ fn by_tables(module: &Found, registers: &mut [usize; 17], address: usize) -> Opt
             },
             Some(RegisterRule::ValOffset(at)) => *value = cfa.wrapping_add(at as usize),
             Some(RegisterRule::Register(from)) => *value = *before.get(usize::from(from.0))?,
-            Some(RegisterRule::Undefined) | None if number == INSTRUCTION => return None,
+            Some(RegisterRule::Undefined | RegisterRule::SameValue) | None if number == RETURN => {
+                return None;
+            }
             Some(RegisterRule::Expression(_) | RegisterRule::ValExpression(_)) => return None,
             _ => {}
         }
     }
+    registers[INSTRUCTION] = plain(registers[RETURN]);
     registers[STACK_POINTER] = cfa;
     Some(())
 }
@@ -152,11 +154,10 @@ fn by_tables(module: &Found, registers: &mut [usize; 17], address: usize) -> Opt
 /// The rule of a row, if it is one of those that are kept: every register is where it was or in a word of the frame.
 fn simple(row: &UnwindTableRow<usize, OnStack>, register: usize, offset: isize) -> Option<Rule> {
     let mut rule = Rule::new(register, offset);
-    for number in 0..=INSTRUCTION {
+    for number in 0..REGISTERS {
         match row.register(Register(number as u16)) {
-            Some(RegisterRule::Offset(at)) if number == INSTRUCTION && at == -8 => {}
             Some(RegisterRule::Offset(at)) => *rule.place(number)? = Some(at as isize),
-            Some(RegisterRule::SameValue | RegisterRule::Undefined) | None if number != INSTRUCTION => {}
+            Some(RegisterRule::SameValue | RegisterRule::Undefined) | None if number != RETURN => {}
             _ => return None,
         }
     }
@@ -164,7 +165,7 @@ fn simple(row: &UnwindTableRow<usize, OnStack>, register: usize, offset: isize) 
 }
 
 /// Steps to the caller by the frame pointer, in code that has no tables.
-fn by_frame_pointer(registers: &mut [usize; 17]) -> Option<()> {
+fn by_frame_pointer(registers: &mut [usize; REGISTERS]) -> Option<()> {
     let frame = registers[FRAME_POINTER];
     if frame <= registers[STACK_POINTER] {
         return None;
@@ -172,16 +173,29 @@ fn by_frame_pointer(registers: &mut [usize; 17]) -> Option<()> {
     let [next, ip] = read_pair(frame)?;
     registers[FRAME_POINTER] = next;
     registers[STACK_POINTER] = frame + 16;
-    registers[INSTRUCTION] = ip;
+    registers[INSTRUCTION] = plain(ip);
     Some(())
 }
 
+/// Whether the callers in the heap's own module are left out.
+// ORDERING: Relaxed: a setting that publishes nothing.
+pub(super) static MODULE_LEFT_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Start and end of the module that `address` lies in, if it is a library.
+fn library(address: usize) -> (usize, usize) {
+    let Some(module) = find(address) else { return (0, 0) };
+    // SAFETY: the loader's `struct link_map` starts with the module's address and its name, which is empty for the program.
+    let name = unsafe { (module.link_map as *const *const c_char).add(1).read() };
+    // SAFETY: a text that ends in a zero byte, if there is one.
+    if name.is_null() || unsafe { name.read() } == 0 { (0, 0) } else { (module.start, module.end) }
+}
+
 /// Fills in the addresses of the calls that led here, innermost first, and returns how many. The allocator's own are
-/// left out if it is a module of its own.
+/// left out if it is a library of its own.
 #[inline(never)]
 pub(crate) fn callers(out: &mut [usize; DEPTH]) -> usize {
     let Some(mut registers) = arch::registers() else { return 0 };
-    let own = find(registers[INSTRUCTION]).map_or((0, 0), |module| (module.start, module.end));
+    let own = if MODULE_LEFT_OUT.load(Relaxed) { library(registers[INSTRUCTION]) } else { (0, 0) };
     let (mut count, mut skipped) = (0, 0);
     // The first address is one of ours, not that of a return.
     let mut address = registers[INSTRUCTION];

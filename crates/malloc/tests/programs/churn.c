@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fastpath developers
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * churn THREADS OPERATIONS [signals] [forks=N]: threads allocate, resize and free blocks of all sizes, through every
+ * churn THREADS OPERATIONS [signals[=USEC]] [forks=N]: threads allocate, resize and free blocks of all sizes, through every
  * entry point, and hand them to each other. Every block carries a pattern that is checked before it changes hands or
- * goes away. With `signals` a timer interrupts the process every 200 us and the handler allocates too; with `forks=N`
+ * goes away. With `signals` a timer interrupts the process every 200 us (or USEC) and the handler allocates too; with `forks=N`
  * the main thread forks N times meanwhile and every child must allocate and free, and end. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -194,12 +194,12 @@ int main(int argc, char **argv)
     operations = argc > 2 ? atol(argv[2]) : 100000;
     for (int i = 3; i < argc; i++) {
         if (!strncmp(argv[i], "forks=", 6)) forks = atoi(argv[i] + 6);
-        if (!strcmp(argv[i], "signals")) signals = 1;
+        if (!strncmp(argv[i], "signals", 7)) signals = argv[i][7] ? atoi(argv[i] + 8) : 200;
     }
     if (signals) {
         struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
         sigaction(SIGALRM, &action, NULL);
-        struct itimerval every = {{0, 200}, {0, 200}};
+        struct itimerval every = {{0, signals}, {0, signals}};
         setitimer(ITIMER_REAL, &every, NULL);
     }
     pthread_t ids[64];

@@ -8,7 +8,7 @@
 # `60-kernels.sh MACHINE...` runs only the named ones. Budget: 4 minutes on two idle cores, of which compiling is 3.
 . "$(dirname "$0")/../lib.sh"
 ci/cross-toolchain.sh || { skip cross-toolchain "rustc-web and rust-web-src cannot be installed"; exit 0; }
-WATCHDOG=180
+WATCHDOG=${WATCHDOG:-180}
 
 # machine | target | flags of the variant | status of a pass | emulator and its arguments
 semihosting="-semihosting-config enable=on,target=native"

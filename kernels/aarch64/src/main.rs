@@ -12,7 +12,7 @@
 use core::arch::{asm, global_asm};
 use fastpath_cmpxchg::interrupt::Interrupts;
 use fastpath_cmpxchg::{Atomic, Ordering};
-use kernel_harness::Machine;
+use kernel_harness::{AREAS, Machine, PerCpu};
 
 const PROCESSORS: usize = 4;
 
@@ -70,6 +70,11 @@ global_asm!(
     "    add x1, x19, #1",
     "    add x0, x0, x1, lsl #16",
     "    mov sp, x0",
+    // The per-CPU base: areas of 64 bytes.
+    "    adrp x0, {areas}",
+    "    add x0, x0, :lo12:{areas}",
+    "    add x0, x0, x19, lsl #6",
+    "    msr tpidr_el1, x0",
     "    cbnz x19, 4f",
     "    bl kernel_main",
     "4:  bl kernel_processor",
@@ -123,6 +128,7 @@ global_asm!(
     "    ldr x30, [sp, #160]",
     "    add sp, sp, #192",
     "    eret",
+    areas = sym AREAS,
 );
 
 unsafe extern "C" {
@@ -155,11 +161,28 @@ fn arm_timer() {
     }
 }
 
+/// Opens this processor's interface, for the timer's interrupt and for software interrupts, which are always on.
+fn accept_interrupts() {
+    // SAFETY: registers of the interrupt controller.
+    unsafe {
+        register::<u32>(DISTRIBUTOR).write_volatile(1);
+        register::<u32>(DISTRIBUTOR + 0x100).write_volatile(1 << TIMER_INTERRUPT);
+        register::<u32>(INTERFACE).write_volatile(1);
+        register::<u32>(INTERFACE + 4).write_volatile(0xff);
+    }
+}
+
 struct Virt;
 
 impl Machine for Virt {
     const NAME: &'static str = "aarch64 virt";
     type Interrupts = Interrupts;
+
+    type Front = kernel_harness::Pinned<Self>;
+
+    fn front() -> Self::Front {
+        kernel_harness::pinned()
+    }
 
     fn write(text: &str) {
         for byte in text.bytes() {
@@ -176,12 +199,9 @@ impl Machine for Virt {
     }
 
     fn start_timer() {
-        // SAFETY: registers of the interrupt controller and the timer; the vectors are set.
+        accept_interrupts();
+        // SAFETY: the timer's registers; the vectors are set.
         unsafe {
-            register::<u32>(DISTRIBUTOR).write_volatile(1);
-            register::<u32>(DISTRIBUTOR + 0x100).write_volatile(1 << TIMER_INTERRUPT);
-            register::<u32>(INTERFACE).write_volatile(1);
-            register::<u32>(INTERFACE + 4).write_volatile(0xff);
             arm_timer();
             asm!("msr cntv_ctl_el0, {}", "isb", "msr daifclr, #2", in(reg) 1_u64, options(nostack));
         }
@@ -190,6 +210,33 @@ impl Machine for Virt {
     fn stop_timer() {
         // SAFETY: interrupts masked, the timer off.
         unsafe { asm!("msr daifset, #2", "msr cntv_ctl_el0, xzr", "isb", options(nostack)) };
+    }
+
+    const TASK_PROCESSORS: usize = PROCESSORS;
+
+    #[inline(always)]
+    fn per_cpu() -> &'static PerCpu {
+        let area: *const PerCpu;
+        // SAFETY: reads a register that holds the same for as long as the processor runs. No `pure`: after a switch it is read
+        // again.
+        unsafe { asm!("mrs {}, tpidr_el1", out(reg) area, options(nomem, nostack, preserves_flags)) };
+        // SAFETY: set at the start to one of `AREAS`.
+        unsafe { &*area }
+    }
+
+    fn accept_kicks() {
+        accept_interrupts();
+        // SAFETY: the vectors are set.
+        unsafe { asm!("msr daifclr, #2", options(nostack)) };
+    }
+
+    fn kick(processor: usize) {
+        // SAFETY: the distributor's software interrupt 0, to the processors of a mask. What the other one is to see was stored
+        // before, in memory.
+        unsafe {
+            asm!("dsb ishst", options(nostack));
+            register::<u32>(DISTRIBUTOR + 0xf00).write_volatile(1 << (16 + processor));
+        }
     }
 
     fn processors() -> usize {
@@ -255,6 +302,8 @@ extern "C" fn kernel_irq() {
     unsafe { register::<u32>(INTERFACE + 0x10).write_volatile(number) };
     if timer {
         kernel_harness::tick();
+    } else if number & 0x3ff == 0 {
+        kernel_harness::kicked::<Virt>();
     }
 }
 

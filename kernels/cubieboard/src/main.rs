@@ -26,6 +26,12 @@ impl Machine for Cubieboard {
     const NAME: &'static str = "armv7 cubieboard";
     type Interrupts = Interrupts;
 
+    type Front = kernel_harness::Pinned<Self>;
+
+    fn front() -> Self::Front {
+        kernel_harness::pinned()
+    }
+
     fn write(text: &str) {
         arm::write(text);
     }

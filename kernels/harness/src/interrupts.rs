@@ -98,3 +98,25 @@ pub(crate) fn k12<M: Machine, B: Ops<u32> + LocalOps<u32>>() {
     let ticks = TICKS.load(Ordering::Relaxed);
     assert_eq!(word::<B>().load(Ordering::Relaxed), mine.wrapping_add(ticks), "{ticks} interrupts");
 }
+
+/// What [`between_steps`] calls, as a `fn()`.
+#[cfg(feature = "tasks")]
+static SCRIPT: Atomic<*const ()> = Atomic::new(core::ptr::null());
+
+/// Has [`between_steps`] do this, or nothing.
+#[cfg(all(feature = "tasks", feature = "slub"))]
+pub(crate) fn script(step: Option<fn()>) {
+    // ORDERING: Relaxed: the calling task is the one that meets it.
+    SCRIPT.store(step.map_or(core::ptr::null(), |step| step as *const ()), Ordering::Relaxed);
+}
+
+/// A point at which a test may do something to the task that passes it.
+#[cfg(feature = "tasks")]
+pub(crate) fn between_steps() {
+    // ORDERING: Relaxed: see `script`.
+    let step = SCRIPT.load(Ordering::Relaxed);
+    if !step.is_null() {
+        // SAFETY: only `script` stores a pointer, and it is that of a `fn()`.
+        unsafe { core::mem::transmute::<*const (), fn()>(step)() };
+    }
+}

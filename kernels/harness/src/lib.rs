@@ -13,35 +13,27 @@ mod arch;
 #[cfg(feature = "icount")]
 mod icount;
 mod interrupts;
+#[cfg(feature = "tasks")]
+mod mutexes;
+mod percpu;
 mod processors;
 mod refcount;
+#[cfg(feature = "tasks")]
+mod sched;
 #[cfg(feature = "slub")]
 mod slub;
-/// What stands for the slab allocator's tests on a machine too small for them: the same names, so that plans agree.
-#[cfg(not(feature = "slub"))]
-mod slub {
-    pub(crate) const SKIPPED: Option<&str> = Some("two pages and a stack do not fit");
-
-    pub(crate) fn cases<M>() -> [(&'static str, fn()); 7] {
-        super::SLUB_CASES.map(|name| (name, (|| {}) as fn()))
-    }
-}
-mod tap;
 #[cfg(feature = "tasks")]
-mod tasks;
-/// What stands for the mutex's tests on a machine too small for them.
-#[cfg(not(feature = "tasks"))]
-mod tasks {
-    pub(crate) const SKIPPED: Option<&str> = Some("the tasks' stacks do not fit");
-
-    pub(crate) fn cases<M>() -> [(&'static str, fn()); 9] {
-        super::RTMUTEX_CASES.map(|name| (name, (|| {}) as fn()))
-    }
-}
+mod slub_tasks;
+mod tap;
 
 #[cfg(all(feature = "tasks", target_arch = "arm"))]
 pub use arch::arm;
 pub use interrupts::tick;
+pub use percpu::{AREAS, Here, PROCESSORS, PerCpu};
+#[cfg(feature = "tasks")]
+pub use percpu::{Pinned, pinned};
+#[cfg(feature = "tasks")]
+pub use sched::{Preemption, PreemptionOff, kicked};
 pub use tap::{fail, run};
 
 use core::marker::PhantomData;
@@ -71,6 +63,18 @@ const RTMUTEX_CASES: [&str; 9] = [
     "preempted at any instruction",
 ];
 
+/// The mutex's on several processors, by name.
+const SEVERAL_CASES: [&str; 3] =
+    ["K80 boost across processors", "K81 chain across processors", "exclusion, with time limits"];
+
+/// The slab allocator's under tasks, by name.
+const SLUB_TASKS_CASES: [&str; 4] = [
+    "local: moved between any two steps",
+    "interrupts off: moved between any two steps",
+    "local: K24 K47 preempted anywhere on every processor",
+    "interrupts off: K24 K47 preempted anywhere on every processor",
+];
+
 /// A machine under test.
 pub trait Machine: 'static {
     /// Its name in reports.
@@ -97,6 +101,25 @@ pub trait Machine: 'static {
     fn nanoseconds() -> u64 {
         0
     }
+    /// How many of its processors run tasks.
+    const TASK_PROCESSORS: usize = 1;
+    /// This processor's area, by its per-CPU base register.
+    #[inline(always)]
+    fn per_cpu() -> &'static PerCpu {
+        &AREAS[0]
+    }
+    /// Interrupts another processor, whose handler calls [`kicked`]. Interrupts are off here.
+    fn kick(processor: usize) {
+        let _ = processor;
+    }
+    /// Lets this processor be kicked, until [`stop_timer`](Self::stop_timer).
+    fn accept_kicks() {}
+    /// How {list, tid} of a slot change together on the own processor, without what several processors would need.
+    #[cfg(feature = "slub")]
+    type Front: fastpath_slub::tid::backend::TidBackend;
+    /// See [`Front`](Self::Front).
+    #[cfg(feature = "slub")]
+    fn front() -> Self::Front;
     /// How many processors [`everywhere`](Self::everywhere) uses.
     fn processors() -> usize;
     /// Runs `work` on every processor at once, and returns when all are done.

@@ -48,6 +48,12 @@ impl Machine for Hosted {
     const NAME: &'static str = "host";
     type Interrupts = Signals;
 
+    type Front = kernel_harness::Pinned<Self>;
+
+    fn front() -> Self::Front {
+        kernel_harness::pinned()
+    }
+
     fn write(text: &str) {
         print!("{text}");
     }

@@ -35,6 +35,12 @@ impl Machine for Raspberry {
     const NAME: &'static str = "armv6 raspi0";
     type Interrupts = Interrupts;
 
+    type Front = kernel_harness::Pinned<Self>;
+
+    fn front() -> Self::Front {
+        kernel_harness::pinned()
+    }
+
     fn write(text: &str) {
         arm::write(text);
     }

@@ -8,7 +8,7 @@
 use core::arch::{asm, global_asm};
 use fastpath_cmpxchg::interrupt::Interrupts;
 use fastpath_cmpxchg::{Atomic, Ordering};
-use kernel_harness::Machine;
+use kernel_harness::{AREAS, Machine, PerCpu};
 
 const HARTS: usize = 4;
 
@@ -21,6 +21,10 @@ global_asm!(
     "    la t0, trap_entry",
     "    csrw mtvec, t0",
     "    csrr a0, mhartid",
+    // The per-CPU base: areas of 64 bytes.
+    "    slli t0, a0, 6",
+    "    la tp, {areas}",
+    "    add tp, tp, t0",
     "    la sp, stacks",
     "    addi t0, a0, 1",
     "    slli t0, t0, 16",
@@ -87,6 +91,7 @@ global_asm!(
     "    ld a7, 120(sp)",
     "    addi sp, sp, 144",
     "    mret",
+    areas = sym AREAS,
 );
 
 const UART: usize = 0x1000_0000;
@@ -105,10 +110,17 @@ static WORK: Atomic<*const ()> = Atomic::new(core::ptr::null());
 static ROUND: Atomic<usize> = Atomic::new(0);
 static DONE: Atomic<usize> = Atomic::new(0);
 
-/// The next timer interrupt in 100 microseconds.
+/// This hart's next timer interrupt in 100 microseconds.
 fn arm_timer() {
+    let compare = TIMER_COMPARE + 8 * Virt::per_cpu().number();
     // SAFETY: registers of the interruptor.
-    unsafe { register::<u64>(TIMER_COMPARE).write_volatile(register::<u64>(TIME).read_volatile() + 1000) };
+    unsafe { register::<u64>(compare).write_volatile(register::<u64>(TIME).read_volatile() + 1000) };
+}
+
+/// Interrupts another hart by software.
+fn interrupt(hart: usize) {
+    // SAFETY: a register of the interruptor.
+    unsafe { register::<u32>(CLINT + 4 * hart).write_volatile(1) };
 }
 
 struct Virt;
@@ -116,6 +128,12 @@ struct Virt;
 impl Machine for Virt {
     const NAME: &'static str = "riscv64 virt";
     type Interrupts = Interrupts;
+
+    type Front = kernel_harness::Pinned<Self>;
+
+    fn front() -> Self::Front {
+        kernel_harness::pinned()
+    }
 
     fn write(text: &str) {
         for byte in text.bytes() {
@@ -132,13 +150,33 @@ impl Machine for Virt {
 
     fn start_timer() {
         arm_timer();
-        // SAFETY: timer interrupts on in `mie`, all on in `mstatus`; the trap vector is set.
-        unsafe { asm!("csrs mie, {}", "csrsi mstatus, 8", in(reg) 1 << 7, options(nostack)) };
+        // SAFETY: timer and software interrupts on in `mie`, all on in `mstatus`; the trap vector is set.
+        unsafe { asm!("csrs mie, {}", "csrsi mstatus, 8", in(reg) 1 << 7 | 1 << 3, options(nostack)) };
+    }
+
+    fn accept_kicks() {
+        // SAFETY: software interrupts on in `mie`, all on in `mstatus`; the trap vector is set.
+        unsafe { asm!("csrs mie, {}", "csrsi mstatus, 8", in(reg) 1 << 3, options(nostack)) };
     }
 
     fn stop_timer() {
         // SAFETY: both off.
         unsafe { asm!("csrci mstatus, 8", "csrc mie, {}", in(reg) 1 << 7, options(nostack)) };
+    }
+
+    const TASK_PROCESSORS: usize = HARTS;
+
+    #[inline(always)]
+    fn per_cpu() -> &'static PerCpu {
+        let area: *const PerCpu;
+        // SAFETY: reads a register that holds the same for as long as the hart runs.
+        unsafe { asm!("mv {}, tp", out(reg) area, options(nomem, nostack, preserves_flags)) };
+        // SAFETY: set at the start to one of `AREAS`.
+        unsafe { &*area }
+    }
+
+    fn kick(processor: usize) {
+        interrupt(processor);
     }
 
     fn processors() -> usize {
@@ -151,8 +189,8 @@ impl Machine for Virt {
         DONE.store(0, Ordering::Relaxed);
         ROUND.fetch_add(1, Ordering::SeqCst);
         for hart in 1..HARTS {
-            // SAFETY: the software interrupt of another hart, which wakes it the first time.
-            unsafe { register::<u32>(CLINT + 4 * hart).write_volatile(1) };
+            // Wakes it the first time.
+            interrupt(hart);
         }
         work();
         // ORDERING: Acquire, paired with the Release of each hart's last step: we see what it did.
@@ -186,9 +224,19 @@ extern "C" fn kernel_hart() -> ! {
 
 #[unsafe(no_mangle)]
 extern "C" fn kernel_trap(cause: usize) {
-    assert_eq!(cause, 1 << 63 | 7, "only the timer interrupts");
-    arm_timer();
-    kernel_harness::tick();
+    match cause ^ 1 << 63 {
+        7 => {
+            arm_timer();
+            kernel_harness::tick();
+        }
+        3 => {
+            let own = CLINT + 4 * Virt::per_cpu().number();
+            // SAFETY: a register of the interruptor: seen.
+            unsafe { register::<u32>(own).write_volatile(0) };
+            kernel_harness::kicked::<Virt>();
+        }
+        _ => panic!("trap {cause:#x}"),
+    }
 }
 
 #[panic_handler]

@@ -8,9 +8,11 @@ use core::cell::UnsafeCell;
 
 const APIC: usize = 0xfee0_0000;
 const TIMER_VECTOR: u32 = 0x40;
+const KICK_VECTOR: u32 = 0x41;
 
 unsafe extern "C" {
     fn timer_entry();
+    fn kick_entry();
     fn nmi_entry();
     fn broken_entry();
     static trampoline: u8;
@@ -37,6 +39,7 @@ pub fn load_descriptors() {
         let entry = match vector {
             2 => gate(nmi_entry),
             0x40 => gate(timer_entry),
+            0x41 => gate(kick_entry),
             _ => gate(broken_entry),
         };
         // SAFETY: inside the table; every processor writes the same values.
@@ -84,6 +87,17 @@ fn command(destination: u32, value: u32) {
     while read(0x300) & 1 << 12 != 0 {}
 }
 
+/// An interrupt to another processor.
+pub fn kick(processor: usize) {
+    // In the order in which they started, processors also have their APIC numbers only by chance: each noted its own.
+    command(crate::percpu::apic_of(processor), KICK_VECTOR);
+}
+
+/// This processor's number in its APIC.
+pub fn own_number() -> u32 {
+    read(0x20) >> 24
+}
+
 /// INIT and start-up to all processors but this one: they begin at 0x8000 in real mode.
 pub fn start_others() {
     let (from, to) = (&raw const trampoline, &raw const trampoline_end);
@@ -100,7 +114,7 @@ pub fn start_others() {
 /// A non-maskable interrupt to this processor. It has arrived when this returns.
 pub fn nmi_to_self() {
     let before = crate::nmi::taken();
-    command(read(0x20) >> 24, 0x4400);
+    command(own_number(), 0x4400);
     while crate::nmi::taken() == before {
         core::hint::spin_loop();
     }

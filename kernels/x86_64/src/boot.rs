@@ -150,6 +150,7 @@ global_asm!(
     "    iretq",
     ".endm",
     "entry timer_entry, kernel_timer",
+    "entry kick_entry, kernel_kick",
     "entry nmi_entry, kernel_nmi",
     ".global broken_entry",
     "broken_entry:",

@@ -11,11 +11,12 @@
 mod apic;
 mod boot;
 mod nmi;
+mod percpu;
 
 use core::arch::asm;
 use fastpath_cmpxchg::interrupt::Interrupts;
 use fastpath_cmpxchg::{Atomic, Ordering};
-use kernel_harness::Machine;
+use kernel_harness::{Machine, PerCpu};
 
 const PROCESSORS: usize = 4;
 
@@ -30,11 +31,17 @@ fn out(port: u16, value: u8) {
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) };
 }
 
-struct Pc;
+/// The machine.
+pub struct Pc;
 
 impl Machine for Pc {
     const NAME: &'static str = "x86_64 pc";
     type Interrupts = Interrupts;
+    type Front = percpu::Gs;
+
+    fn front() -> percpu::Gs {
+        percpu::Gs::new()
+    }
 
     fn write(text: &str) {
         for byte in text.bytes() {
@@ -73,6 +80,22 @@ impl Machine for Pc {
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
+    const TASK_PROCESSORS: usize = PROCESSORS;
+
+    #[inline(always)]
+    fn per_cpu() -> &'static PerCpu {
+        percpu::area()
+    }
+
+    fn accept_kicks() {
+        // SAFETY: the descriptor table is loaded.
+        unsafe { asm!("sti", options(nostack)) };
+    }
+
+    fn kick(processor: usize) {
+        apic::kick(processor);
+    }
+
     fn processors() -> usize {
         PROCESSORS
     }
@@ -97,6 +120,7 @@ impl Machine for Pc {
 #[unsafe(no_mangle)]
 extern "C" fn kernel_entry(number: u32) -> ! {
     apic::load_descriptors();
+    percpu::set_base(number as usize);
     if number == 0 {
         // The old interrupt controllers stay silent.
         out(0x21, 0xff);
@@ -122,6 +146,12 @@ extern "C" fn kernel_timer() {
     // First: the tick may go on in another task.
     apic::end_of_interrupt();
     kernel_harness::tick();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kernel_kick() {
+    apic::end_of_interrupt();
+    kernel_harness::kicked::<Pc>();
 }
 
 #[unsafe(no_mangle)]

@@ -94,6 +94,20 @@ struct TidSlot<C> {
     partials: AtomicUsize,
 }
 
+/// Bytes from one CPU's slot in a [`TidCache`] to the next one's: a backend that finds its own CPU's cell by a per-CPU base
+/// register needs them. Slots start at a multiple of 64 bytes, with the cell.
+///
+/// ```
+/// use fastpath_slub::tid::{backend::TidBackend, slot_size};
+/// /// Where the cell of the first CPU lies, if this one's is at `cell`.
+/// fn first<B: TidBackend>(cpu: usize, cell: usize) -> usize {
+///     cell - cpu * slot_size::<B>()
+/// }
+/// ```
+pub const fn slot_size<B: TidBackend>() -> usize {
+    size_of::<TidSlot<B::Cell>>()
+}
+
 /// A cache of objects of one size with the tid front end on `CPUS` CPUs.
 ///
 /// It can stand in a static; it must not move once objects exist. Its page source must leave freed pages readable

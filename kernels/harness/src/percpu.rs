@@ -16,7 +16,7 @@ pub const PROCESSORS: usize = 4;
 /// One processor's area, a cache line of its own. All but `pending` changes on that processor with interrupts off.
 #[derive(Debug)]
 #[repr(C, align(64))]
-#[cfg_attr(not(feature = "tasks"), expect(dead_code, reason = "the scheduler's"))]
+#[cfg_attr(not(feature = "tasks"), allow(dead_code, reason = "the scheduler's"))]
 pub struct PerCpu {
     /// Where this is: a processor whose base register only displaces addresses finds it with one load.
     this: *const PerCpu,

@@ -20,10 +20,18 @@ fn write_register(address: usize, value: u32) {
     unsafe { core::ptr::with_exposed_provenance_mut::<u32>(address).write_volatile(value) };
 }
 
+fn read_register(address: usize) -> u32 {
+    // SAFETY: as above.
+    unsafe { core::ptr::with_exposed_provenance::<u32>(address).read_volatile() }
+}
+
 struct Cubieboard;
 
 impl Machine for Cubieboard {
     const NAME: &'static str = "armv7 cubieboard";
+    const COUNTS: bool = true;
+    const SHORT: &'static str = "cortex-a8";
+    const ARCH: &'static str = "armv7a";
     type Interrupts = Interrupts;
 
     type Front = kernel_harness::Pinned<Self>;
@@ -52,6 +60,15 @@ impl Machine for Cubieboard {
         arm::interrupts_off();
         write_register(TIMER + 0x10, 0);
         write_register(TIMER + 4, 1);
+    }
+
+    fn nanoseconds() -> u64 {
+        // Timer 1 counts down at 24 MHz and does not wrap in a run.
+        if read_register(TIMER + 0x20) & 1 == 0 {
+            write_register(TIMER + 0x24, u32::MAX);
+            write_register(TIMER + 0x20, 0b0111);
+        }
+        u64::from(!read_register(TIMER + 0x28)) * 1000 / 24
     }
 
     fn processors() -> usize {

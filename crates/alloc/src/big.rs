@@ -84,7 +84,7 @@ pub(crate) fn alloc(size: usize, align: usize) -> (*mut u8, bool) {
         return null;
     }
     let size = size.max(1).next_multiple_of(os::PAGE);
-    let units = size.div_ceil(UNIT);
+    let units = huge::whole(size).div_ceil(UNIT);
     if units <= pages::MAX_RUN && align <= 32 << 20 {
         let align = if size >= huge::BLOCK && huge::on() { align.max(huge::PAGE) } else { align };
         let record = new_record();

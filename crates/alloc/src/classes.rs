@@ -55,7 +55,7 @@ pub(crate) struct Class {
 }
 
 /// Bytes of the objects of a full sheaf, where neither its words nor the kernel's number decides.
-const SHEAF_BYTES: usize = 256 * 1024;
+const SHEAF_BYTES: usize = 128 * 1024;
 
 /// What fits in [`SHEAF_BYTES`], or the kernel's number where that is more.
 const fn sheaf_of_class(class: usize) -> u32 {

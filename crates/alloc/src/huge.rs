@@ -17,7 +17,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::os;
+use crate::{limit, os};
 
 /// Bytes of a huge page, on every machine here with pages of 4 KiB.
 pub(crate) const PAGE: usize = 2 << 20;
@@ -53,6 +53,12 @@ pub(crate) fn fill(base: usize, bytes: usize) {
     }
     os::touch(base);
     os::close_to_huge_pages(base, bytes);
+}
+
+/// The bytes that serve a block of `size`: the end of one that is open to huge pages becomes one too, if it is most of one.
+pub(crate) fn whole(size: usize) -> usize {
+    let large = size >= BLOCK && on() && !limit::on();
+    if large && size % PAGE >= PAGE / 2 { size.next_multiple_of(PAGE) } else { size }
 }
 
 /// Opens a block to huge pages; whether it has to be [closed](close) again before others use its memory.

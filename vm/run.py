@@ -105,17 +105,6 @@ def c_programs(programs, target):
     return found
 
 
-def preloaded_programs(programs):
-    """Builds programs of libfastpath's tests for this machine, and the library to preload: ({name: path}, library)."""
-    target = root / "target/malloc"
-    run("cargo", "build", "--quiet", "--release", "--target-dir", str(target), cwd=root / "crates/malloc")
-    found = {}
-    for name in programs:
-        found[f"libfastpath-{name}"] = str(cache / name)
-        run("cc", "-O2", "-w", "-fno-builtin", "-pthread", "-o", str(cache / name), str(root / f"crates/malloc/tests/programs/{name}.c"))
-    return found, target / "release/libfastpath.so"
-
-
 def libraries(binary):
     text = subprocess.run(["ldd", binary], text=True, stdout=subprocess.PIPE).stdout
     return re.findall(r"(/\S+\.so\S*)", text)
@@ -141,13 +130,6 @@ def initramfs(machine, name, release):
             for label, path in c_programs(test["c"], machine["target"]).items():
                 shutil.copy(path, tree / "tests" / label)
                 steps.append((label, f"/tests/{label} {test['c'][label.removeprefix('libfastpath-')]}".strip()))
-        elif "preloaded" in test:
-            found, library = preloaded_programs(test["preloaded"])
-            shutil.copy(library, tree / "tests/libfastpath.so")
-            for label, path in found.items():
-                shutil.copy(path, tree / "tests" / label)
-                needed.update(libraries(path) + libraries(str(library)))
-                steps.append((label, f"env LD_PRELOAD=/tests/libfastpath.so /tests/{label} {test['preloaded'][label.removeprefix('libfastpath-')]}"))
         else:
             for file in test.get("files", []):
                 source = root / file
@@ -169,7 +151,7 @@ def initramfs(machine, name, release):
         script += ["(while :; do for c in " + " ".join(map(str, machine["hotplug"])) + "; do echo 0 >/sys/devices/system/cpu/cpu$c/online; "
                    "grep -q 0 /sys/devices/system/cpu/cpu$c/online && echo $c >>/tmp/offlined; sleep 1; echo 1 >/sys/devices/system/cpu/cpu$c/online; sleep 0.3; done; done) &"]
     for label, command in steps:
-        script += [f"echo VM-RUN {label}", f"if {command} >/tmp/out 2>&1; then echo VM-OK {label}; else echo VM-FAIL {label}; tail -n 60 /tmp/out; fi", "grep -E '^(SKIP|FLAT|test result)' /tmp/out"]
+        script += [f"echo VM-RUN {label}", f"if {command} >/tmp/out 2>&1; then echo VM-OK {label}; else echo VM-FAIL {label}; tail -n 60 /tmp/out; fi", "grep -E '^(SKIP|test result)' /tmp/out"]
     if machine.get("hotplug"):
         # Short programs may end before the loop came round once.
         script += ["for wait in $(seq 60); do [ $(sort -u /tmp/offlined | wc -l) = " + str(len(machine["hotplug"])) + " ] && break; sleep 1; done"]
@@ -189,7 +171,7 @@ def boot(name):
     cache.mkdir(parents=True, exist_ok=True)
     image, release = kernel(machine)
     disk, labels = initramfs(machine, name, release)
-    command = [machine["qemu"], *machine["options"], "-accel", machine.get("accel", "tcg,thread=multi"), "-smp", str(machine["cpus"]), "-m", str(machine.get("memory", 2048)), "-nographic", "-no-reboot",
+    command = [machine["qemu"], *machine["options"], "-accel", "tcg,thread=multi", "-smp", str(machine["cpus"]), "-m", str(machine.get("memory", 2048)), "-nographic", "-no-reboot",
                "-kernel", str(image), "-initrd", str(disk), "-append", machine["console"] + " panic=-1 quiet " + machine.get("append", "")]
     log, start = cache / f"{name}.log", time.time()
     with open(log, "wb") as out:
@@ -213,7 +195,7 @@ def boot(name):
     problems += [f"{label}: no verdict or failed" for label in labels if label not in passed]
     if "VM-END" not in text:
         problems.append("did not reach its end")
-    for line in re.findall(r"^(?:SKIP|FLAT) .*", text, re.M):
+    for line in re.findall(r"^SKIP .*", text, re.M):
         print(f"  {line}")
     print(f"{name}: Linux {release}, {machine['cpus']} CPUs, {len(passed)} of {len(labels)} programs passed, {time.time() - start:.0f} s")
     if problems:

@@ -28,6 +28,12 @@ for mode in FASTPATH_FRONT=sheaf GLIBC_TUNABLES=glibc.pthread.rseq=0 FASTPATH_FR
     run "$mode, signals" "$mode" timeout 300 "$churn" 4 $((size / 3)) signals
     run "$mode, 300 forks" "$mode" timeout 300 "$churn" 4 $((size / 2)) forks=300
 done
+# An emulator without restartable sequences, whose auxiliary vector is its own.
+if need_apt valgrind valgrind; then
+    run valgrind FASTPATH_FRONT=sheaf timeout 300 valgrind --quiet --tool=none "$churn" 4 2000
+else
+    skip malloc-no-valgrind "Valgrind cannot be installed"
+fi
 # The system's promise of memory turned strict for a moment.
 if (echo "$(cat /proc/sys/vm/overcommit_memory)" >/proc/sys/vm/overcommit_memory) 2>/dev/null; then
     before=$(cat /proc/sys/vm/overcommit_memory)

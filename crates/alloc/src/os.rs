@@ -7,6 +7,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
+use fastpath_sys::clock::{self, ClockId};
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 /// The smallest page size this heap assumes; the system's own is a multiple.
@@ -58,9 +59,9 @@ pub(crate) fn random() -> u64 {
     if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK) == Ok(8) {
         return u64::from_ne_bytes(bytes);
     }
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = clock::now(ClockId::Monotonic);
     let place = core::ptr::from_ref(&now).addr() as u64;
-    (now.tv_nsec as u64) << 32 ^ now.tv_sec as u64 ^ place.rotate_left(20)
+    u64::from(now.subsec_nanos()) << 32 ^ now.as_secs() ^ place.rotate_left(20)
 }
 
 /// Maps `bytes` of zeroed memory at any page.
@@ -202,25 +203,22 @@ pub(crate) fn yield_now() {
 
 /// A clock, in seconds.
 pub(crate) fn seconds() -> u64 {
-    rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u64
+    clock::now(ClockId::MonotonicCoarse).as_secs()
 }
 
 /// The same, in milliseconds: it advances by a few at a time.
 pub(crate) fn milliseconds() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    clock::now(ClockId::MonotonicCoarse).as_millis() as u64
 }
 
 /// The monotonic clock, in microseconds.
 pub(crate) fn microseconds() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+    clock::now(ClockId::Monotonic).as_micros() as u64
 }
 
 /// Nanoseconds since 1970.
 pub(crate) fn time_of_day() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    clock::now(ClockId::Realtime).as_nanos() as u64
 }
 
 /// This process.

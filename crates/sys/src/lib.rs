@@ -14,6 +14,8 @@ extern crate std;
 pub mod arch;
 #[expect(unsafe_code, reason = "calls libc's getauxval when it is there")]
 pub mod auxv;
+#[expect(unsafe_code, reason = "calls libc's clock_gettime when it is there")]
+pub mod clock;
 #[expect(unsafe_code, reason = "calls libc's getenv and reads the C string it returns")]
 pub mod env;
 pub mod futex;

@@ -32,6 +32,7 @@ weak_symbols!(
     pthread_atfork,
     __environ,
     __errno_location,
+    clock_gettime,
     dlopen,
     dlsym,
     fputs,

@@ -85,8 +85,7 @@ pub unsafe fn wipe_on_fork(memory: NonNull<u8>, bytes: usize) -> Result<(), Errn
 /// ```
 #[doc(alias = "clock_gettime")]
 pub fn monotonic_now() -> Duration {
-    let now = rustix::time::clock_gettime(ClockId::Monotonic);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+    crate::clock::now(ClockId::Monotonic)
 }
 
 /// A duration since a clock's zero as the kernel's absolute time. Beyond what it can say: its last moment.

@@ -244,7 +244,7 @@ mod tests {
         let looks = |updated: u64, asked: u64| {
             let now = os::microseconds();
             UPDATED.store(now - updated, Relaxed);
-            TOOK.store(0, Relaxed);
+            TOOK.store(5_000, Relaxed);
             PAGE.0[ASKED].store((now / 1000).wrapping_sub(asked), Relaxed);
             let before = sequence();
             look();
@@ -256,6 +256,6 @@ mod tests {
         assert!(once(true, 300_000_000, 1_000_000), "nobody looks, but it is long ago");
         assert!(once(true, 300_000, 10), "somebody looks");
         assert!(once(false, 1, 10), "it was filled in a moment ago");
-        assert!(once(false, 60_000, HEARD + 1000), "nobody looks any more");
+        assert!(once(false, 300_000, HEARD + 1000), "nobody looks any more");
     }
 }

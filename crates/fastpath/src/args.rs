@@ -65,13 +65,15 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "The exit status is the program's (128 + N if signal N ended it).
+#[command(
+    after_help = "The exit status is the program's (128 + N if signal N ended it), 127 if there is none of that name, 126 if it may not be run.
 
 Examples:
   fastpath run -- python3 script.py
   fastpath run --stats -- gcc -O2 -c file.c
   fastpath run --compare 5 -- sqlite3 db.sqlite '.read query.sql'
-  fastpath run --stats-json stats.json -- redis-server --port 7000")]
+  fastpath run --stats-json stats.json -- redis-server --port 7000"
+)]
 pub(crate) struct RunArgs {
     /// Print the allocator's statistics of the whole process tree to stderr at the end
     #[arg(long)]

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// What was asked for could not be done: exit status 1.
     Operation(String),
+    /// A program could not be started, with the exit status that says so: 127 if it is not there, 126 if it may not run.
+    Start(String, u8),
     /// Whoever read our output went away (`fastpath info | head -1`): a quiet end, as other tools do it.
     ReaderGone,
 }
@@ -24,11 +26,18 @@ impl Failure {
         Self::Operation(format!("{what}: {reason}"))
     }
 
+    /// A program that could not be started.
+    pub(crate) fn start(program: impl Display, reason: &io::Error) -> Self {
+        let status = if reason.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        Self::Start(format!("{program}: {reason}"), status)
+    }
+
     /// Prints the one line and says which status to exit with.
     pub(crate) fn report(self) -> ExitCode {
         let (line, status) = match self {
             Self::Usage(line) => (line, 2),
             Self::Operation(line) => (line, 1),
+            Self::Start(line, status) => (line, status),
             Self::ReaderGone => return ExitCode::from(141), // 128 + SIGPIPE, what a shell shows for other tools
         };
         // A closed stderr is no reason to panic: the status still tells.

@@ -113,9 +113,9 @@ fn signals_sent_to_us_reach_the_program() {
 
 #[test]
 fn what_cannot_be_served_is_said() {
-    run(&["--", "no-such-program-anywhere"]).failed(1, "no such program in PATH");
-    run(&["--", "/no/such/program"]).failed(1, "/no/such/program");
-    run(&["--", "/etc/passwd"]).failed(1, "not an executable file");
+    run(&["--", "no-such-program-anywhere"]).failed(127, "no such program in PATH");
+    run(&["--", "/no/such/program"]).failed(127, "/no/such/program");
+    run(&["--", "/etc/passwd"]).failed(126, "not an executable file");
     run(&[]).failed(2, "required");
     run(&["--compare", "0", "--", "true"]).failed(2, "0");
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn what_cannot_be_served_is_said() {
     let script = folder.path().join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    run(&["--", script.to_str().unwrap()]).failed(1, "/no/such/interpreter");
+    run(&["--", script.to_str().unwrap()]).failed(127, "/no/such/interpreter");
     fs::write(&script, format!("#!{static_program}\n")).unwrap();
     run(&["--", script.to_str().unwrap()]).failed(1, "linked statically");
 }

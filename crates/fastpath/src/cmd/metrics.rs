@@ -6,7 +6,8 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use fastpath_alloc::text;
 
@@ -27,19 +28,39 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<ExitCode, Failure> {
     let listener = TcpListener::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     terminal::print(&format!("http://{}/metrics\n", listener.local_addr().map_err(cannot)?))?;
-    loop {
-        match listener.accept() {
-            // A scraper that goes away in the middle is its own affair.
-            Ok((stream, _)) => drop(answer(stream, &watched)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(50));
+    let busy = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) if busy.load(Relaxed) < CLIENTS => {
+                    busy.fetch_add(1, Relaxed);
+                    let (watched, busy) = (&watched, &busy);
+                    scope.spawn(move || {
+                        // A scraper that goes away in the middle is its own affair.
+                        let _ = answer(stream, watched);
+                        busy.fetch_sub(1, Relaxed);
+                    });
+                }
+                Ok((stream, _)) => drop(refuse(stream)),
+                // Nobody there; or one that went away at once, or no descriptors at the moment.
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
-            Err(error) => return Err(cannot(error)),
+            if watched.look().is_err() {
+                return Ok(ExitCode::SUCCESS);
+            }
         }
-        if watched.look().is_err() {
-            return Ok(ExitCode::SUCCESS);
-        }
-    }
+    })
+}
+
+/// Clients that are served at a time: one that says nothing must not keep the others waiting.
+const CLIENTS: usize = 64;
+/// How long a client may take over its request.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tells one client too many to come again.
+fn refuse(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
 fn metrics(watched: &Watched) -> io::Result<String> {
@@ -52,11 +73,16 @@ fn metrics(watched: &Watched) -> io::Result<String> {
 /// Answers one request.
 fn answer(mut stream: TcpStream, watched: &Watched) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let start = Instant::now();
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|four| four == b"\r\n\r\n") && request.len() < 8192 {
+        let left = PATIENCE.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut part)? {
             0 => break,
             count => request.extend_from_slice(&part[..count]),

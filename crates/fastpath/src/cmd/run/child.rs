@@ -37,7 +37,7 @@ impl Child {
     pub(super) fn start(command: &mut Command, name: &OsStr) -> Result<Self, Failure> {
         system::forward_signals();
         let start = Instant::now();
-        let child = command.spawn().map_err(|error| Failure::operation(super::shown(name), error))?;
+        let child = command.spawn().map_err(|error| Failure::start(super::shown(name), &error))?;
         let pid = child.id() as i32;
         system::forward_signals_to(pid);
         Ok(Self { pid, start })

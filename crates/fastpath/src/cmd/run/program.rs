@@ -68,9 +68,9 @@ fn locate(name: &OsStr) -> Result<PathBuf, Failure> {
     let shown = super::shown(name);
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
-        let data = fs::metadata(&path).map_err(|error| Failure::operation(&shown, error))?;
+        let data = fs::metadata(&path).map_err(|error| Failure::start(&shown, &error))?;
         if !executable(&data) {
-            return Err(Failure::operation(shown, "not an executable file"));
+            return Err(Failure::Start(format!("{shown}: not an executable file"), 126));
         }
         return Ok(path);
     }
@@ -78,7 +78,7 @@ fn locate(name: &OsStr) -> Result<PathBuf, Failure> {
     std::env::split_paths(&folders)
         .map(|folder| folder.join(name))
         .find(|path| fs::metadata(path).is_ok_and(|data| executable(&data)))
-        .ok_or_else(|| Failure::operation(shown, "no such program in PATH"))
+        .ok_or_else(|| Failure::Start(format!("{shown}: no such program in PATH"), 127))
 }
 
 fn executable(data: &fs::Metadata) -> bool {
@@ -87,13 +87,13 @@ fn executable(data: &fs::Metadata) -> bool {
 
 fn look(path: &Path) -> Result<Look, Failure> {
     let shown = path.display().to_string();
-    let data = fs::metadata(path).map_err(|error| Failure::operation(&shown, error))?;
+    let data = fs::metadata(path).map_err(|error| Failure::start(&shown, &error))?;
     let mut start = [0; 256];
     let file = File::open(path);
     let length = match &file {
         // A program may be executable and not readable. The dynamic linker does not mind.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => 0,
-        Err(error) => return Err(Failure::operation(&shown, error)),
+        Err(error) => return Err(Failure::start(&shown, error)),
         Ok(file) => file.take(256).read(&mut start).map_err(|error| Failure::operation(&shown, error))?,
     };
     if let Some(line) = start[..length].strip_prefix(b"#!") {

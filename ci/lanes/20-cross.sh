@@ -9,7 +9,6 @@
 ci/cross-toolchain.sh || { skip cross-toolchain "rustc-web and rust-web-src cannot be installed"; exit 0; }
 
 # target | flags of a variant of it ... | crates besides cmpxchg that are built for it too
-# `words` is all but fastpath-slub, whose 64-bit word these two have no atomic operation for.
 single=--cfg=fastpath_assume_single_core
 table="
 x86_64-unknown-none         |                                | rest
@@ -19,10 +18,10 @@ armv7a-none-eabi            |                                | rest
 armv6-none-eabi             |                                | rest
 armv5te-none-eabi           |                                | rest
 thumbv6m-none-eabi          | $single                        | rest
-thumbv7m-none-eabi          |                                | words
+thumbv7m-none-eabi          |                                | rest
 riscv64gc-unknown-none-elf  | , +zacas                       | rest
 riscv32imc-unknown-none-elf | $single                        | rest
-riscv32imac-unknown-none-elf|                                | words
+riscv32imac-unknown-none-elf|                                | rest
 "
 
 one() { # TARGET VARIANTS EXTRA: everything of one target, output in its log
@@ -59,7 +58,6 @@ one() { # TARGET VARIANTS EXTRA: everything of one target, output in its log
     fi
     case $extra in
         rest) echo "CROSS $target: ok, with the other core-only crates" ;;
-        words) echo "CROSS $target: ok, with refcount and rtmutex" ;;
         *) echo "CROSS $target: ok" ;;
     esac
 }

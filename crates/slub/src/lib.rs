@@ -15,6 +15,11 @@ mod hardening;
 mod host;
 mod kmalloc;
 mod lock;
+#[cfg(any(
+    all(test, not(loom)),
+    all(target_os = "none", target_has_atomic = "ptr", not(target_has_atomic = "64"))
+))]
+mod locked;
 #[cfg(not(loom))]
 pub mod merge;
 mod node;

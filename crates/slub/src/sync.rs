@@ -32,7 +32,11 @@ pub(crate) use const_fn;
 #[cfg(not(loom))]
 mod imp {
     use fastpath_cmpxchg::Atomic;
+    #[cfg(not(all(target_os = "none", target_has_atomic = "ptr", not(target_has_atomic = "64"))))]
     pub(crate) type AtomicU64 = Atomic<u64>;
+    // A processor that exchanges 32 bits at most.
+    #[cfg(all(target_os = "none", target_has_atomic = "ptr", not(target_has_atomic = "64")))]
+    pub(crate) type AtomicU64 = crate::locked::Locked64<fastpath_cmpxchg::interrupt::Interrupts>;
     pub(crate) type AtomicU32 = Atomic<u32>;
     pub(crate) type AtomicUsize = Atomic<usize>;
     pub(crate) type AtomicPtr<T> = Atomic<*mut T>;

@@ -123,7 +123,7 @@ mod tests {
                 scope.spawn(|| {
                     let mut done = 0;
                     let mut old = word.load(Ordering::Relaxed);
-                    while done < 300 {
+                    while done < 1_500 {
                         assert_eq!(old >> 32, old & u64::from(u32::MAX), "two halves of different exchanges");
                         let new = old + ONE;
                         if word.try_cmpxchg(&mut old, new, Ordering::AcqRel) {
@@ -134,6 +134,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(word.load(Ordering::Relaxed), 600 * ONE);
+        assert_eq!(word.load(Ordering::Relaxed), 3_000 * ONE);
     }
 }

@@ -118,9 +118,11 @@ mod tests {
         // Both halves count alike.
         const ONE: u64 = 1 << 32 | 1;
         let word = Locked64::<Threads>::new(0);
+        let together = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
+                    together.wait();
                     let mut done = 0;
                     let mut old = word.load(Ordering::Relaxed);
                     while done < 1_500 {

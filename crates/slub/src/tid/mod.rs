@@ -90,7 +90,7 @@ struct TidSlot<C> {
     busy: AtomicU32,
     /// Further frozen slabs with free objects, linked through their `next`: pushed one by one, taken all at once.
     partial: AtomicPtr<Slab>,
-    /// How many, about.
+    /// How many, and those about to be pushed.
     partials: AtomicUsize,
 }
 

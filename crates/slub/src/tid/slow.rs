@@ -169,9 +169,11 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     fn push_partial(slot: &TidSlot<B::Cell>, slab: NonNull<Slab>) -> usize {
         // SAFETY: frozen and on no list: the link is ours until it is pushed.
         unsafe { *slab.as_ref().next.get() = null_mut() };
+        // Counted before anybody can take it and count it out: the number is never below zero.
+        // ORDERING: Relaxed: a hint when the list is too long; the push's Release and the taker's Acquire order the two counts.
+        let count = slot.partials.fetch_add(1, Ordering::Relaxed) + 1;
         Self::push_partials(slot, slab, slab);
-        // ORDERING: Relaxed: a hint when the list is too long.
-        slot.partials.fetch_add(1, Ordering::Relaxed) + 1
+        count
     }
 
     /// Puts a chain of such slabs there.
@@ -211,7 +213,7 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
                 Self::push_partials(slot, rest, last);
             }
         }
-        // ORDERING: Relaxed: a hint; off by one now and then when lists are flushed at the same time, until the next flush.
+        // ORDERING: Relaxed: as in `push_partial`.
         slot.partials.fetch_sub(1, Ordering::Relaxed);
         Slabs::<H, NODES>::tally(&self.slabs.nodes[0].stats, StatItem::CpuPartialAlloc, 1);
         Some(slab)
@@ -231,10 +233,10 @@ impl<H: Host, B: TidBackend, const CPUS: usize, const NODES: usize> TidCache<H, 
     /// Gives the slabs of a slot's partial list to their node.
     #[doc(alias = "put_partials")]
     pub(super) fn flush_partials(&self, slot: &TidSlot<B::Cell>, wait: Wait) {
-        // ORDERING: Relaxed: a hint.
-        slot.partials.store(0, Ordering::Relaxed);
         let mut next = Self::take_partials(slot);
         while let Some(slab) = next {
+            // ORDERING: Relaxed: as in `push_partial`.
+            slot.partials.fetch_sub(1, Ordering::Relaxed);
             // SAFETY: the chain is ours since it was taken.
             next = NonNull::new(unsafe { *slab.as_ref().next.get() });
             self.slabs.thaw(slab, false, wait);
